@@ -73,8 +73,14 @@ func TestOpenOutput(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	services := map[string]*pawl.Service{}
 	for kind, fsys := range map[string]files.FS{"linker": fileslocal.FS{}, "blind": blind{fileslocal.FS{}}} {
-		where := engine.Files{FS: fsys, Folder: filepath.Join(dir, "moved"), Results: filepath.Join(dir, "results"), Stdout: "stdout", Stderr: "stderr"}
-		services[kind] = pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}, Kinds: map[string]engine.Kind{kind: keeper{where}}})
+		where := engine.Files{
+			FS: fsys, Folder: filepath.Join(dir, "moved"), Results: filepath.Join(dir, "results"),
+			Stdout: "stdout", Stderr: "stderr",
+		}
+		services[kind] = pawl.New(pawl.Config{
+			Store: db, Broker: &local.Broker{},
+			Kinds: map[string]engine.Kind{kind: keeper{where}},
+		})
 	}
 	for _, c := range []struct {
 		path    string
@@ -133,7 +139,8 @@ func TestOpenOutput(t *testing.T) {
 	}
 }
 
-// A far is the machine m2 as a service on m1 sees it: processes that answer as a test wants. Nothing runs.
+// A far is the machine m2 as a service on m1 sees it: processes that answer as a test wants.
+// Nothing runs.
 type far struct {
 	*testing.T
 	here, there *pawl.Service // on m1 and on m2
@@ -201,7 +208,10 @@ func openFar(t *testing.T) *far {
 // job submits a job of m2 that waits.
 func (f *far) job() job.ID {
 	f.Helper()
-	return submit(f.T, f.there, pawl.Request{Spec: job.Spec{Command: []string{"true"}, Delay: job.Duration(time.Hour)}})[0].ID
+	return submit(f.T, f.there, pawl.Request{Spec: job.Spec{
+		Command: []string{"true"},
+		Delay:   job.Duration(time.Hour),
+	}})[0].ID
 }
 
 // process is one of m2, which is alive.
@@ -243,10 +253,12 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		f.process("mute", "")
 		f.process("one", "http://one:7295")
 		f.process("two", "http://two:7295")
-		if files, err := f.here.As("bob").Output(t.Context(), id); err != nil || !strings.HasPrefix(files[0].Path, "of ") {
+		if files, err := f.here.As("bob").Output(t.Context(), id); err != nil ||
+			!strings.HasPrefix(files[0].Path, "of ") {
 			t.Fatalf("%v, %v", files, err)
 		}
-		if len(f.asks) != 1 || f.asks[0].Principal != "bob" || f.asks[0].Tenant != "default" || f.asks[0].Process.Machine != "m2" {
+		if len(f.asks) != 1 || f.asks[0].Principal != "bob" || f.asks[0].Tenant != "default" ||
+			f.asks[0].Process.Machine != "m2" {
 			t.Errorf("asked %+v", f.asks)
 		}
 		f.asks = nil
@@ -262,7 +274,8 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		f.asked()
 		f.answer = func(string) error { return job.Errorf(job.Unavailable, "connection refused") }
 		_, err := f.here.Log(t.Context(), id, pawl.LogQuery{})
-		unavailable(t, err, "on machine m2, and no process there answers: the database has heard of one at "+time.Now().Format("2006-"))
+		unavailable(t, err, "on machine m2, and no process there answers: the database has heard of one at "+
+			time.Now().Format("2006-"))
 		if got := f.asked(); got != "one two" {
 			t.Errorf("asked %s", got)
 		}
@@ -271,7 +284,10 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 				t.Errorf("whoever asks is told %q: %v", inward, err)
 			}
 		}
-		for _, want := range []string{"process=one:7 address=http://one:7295 error=\"connection refused\"", "process=two:7 address=http://two:7295"} {
+		for _, want := range []string{
+			"process=one:7 address=http://one:7295 error=\"connection refused\"",
+			"process=two:7 address=http://two:7295",
+		} {
 			if !strings.Contains(f.told.String(), want) {
 				t.Errorf("no %s in the log:\n%s", want, &f.told)
 			}
@@ -293,7 +309,8 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 			}
 			return job.Errorf(job.Closed, "it ends")
 		}
-		if files, err := f.here.Output(t.Context(), id); err != nil || files[0].Path != "of new" || f.asked() != "new one" {
+		if files, err := f.here.Output(t.Context(), id); err != nil || files[0].Path != "of new" ||
+			f.asked() != "new one" {
 			t.Errorf("%v, %v", files, err)
 		}
 	})
@@ -311,7 +328,8 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		_, err = f.here.Output(t.Context(), id)
 		unavailable(t, err, "no process there answers")
 		for line := range strings.Lines(f.told.String()) {
-			if strings.Contains(line, "set peer.listen or peer.url there") == strings.Contains(line, "address=http://127.0.0.1:7295") {
+			if strings.Contains(line, "set peer.listen or peer.url there") == strings.Contains(line,
+				"address=http://127.0.0.1:7295") {
 				t.Error(line)
 			}
 		}
@@ -501,7 +519,8 @@ func TestFollowAnotherMachine(t *testing.T) {
 	t.Run("that the other process ends is no end", func(t *testing.T) {
 		_, _, w, log := begin(t, nil)
 		w.Close()
-		if _, err := io.ReadAll(log); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "has stopped") {
+		if _, err := io.ReadAll(log); job.KindOf(err) != job.Unavailable ||
+			!strings.Contains(err.Error(), "has stopped") {
 			t.Error(err)
 		}
 		log.Close()

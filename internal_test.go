@@ -21,7 +21,8 @@ func (s *Service) Store() store.Store { return s.cfg.Store }
 // Blocks says what keeps a job from being made ready or launched.
 func (s *Service) Blocks(ctx context.Context, j *job.Job) *job.Block { return s.blocks(ctx, j) }
 
-// TestReadersHaveABoundInBytes holds what a reader of the past has in memory, and what the feed keeps for all.
+// TestReadersHaveABoundInBytes holds what a reader of the past has in memory, and what the feed
+// keeps for all.
 func TestReadersHaveABoundInBytes(t *testing.T) {
 	page := func(events, bytes int) []store.Event {
 		list := make([]store.Event, events)
@@ -71,13 +72,18 @@ func TestLastLinesHaveABound(t *testing.T) {
 	}
 	for _, lines := range []int{1, 2, 1000, 1 << 40} {
 		start, cut, err := lastLines(f, size, lines)
-		if want := int64(size - min(lines, 64)<<20); start != want || err != nil || !strings.HasSuffix(cut, " bytes of the file are before this\n") {
+		if want := int64(size - min(lines, 64)<<20); start != want || err != nil ||
+			!strings.HasSuffix(cut, " bytes of the file are before this\n") {
 			t.Errorf("%d lines: from %d, want %d; %q, %v", lines, start, want, cut, err)
 		}
 	}
 	text := []byte(strings.Repeat("line\n", 300_000))
-	for lines, want := range map[int]int{1: len(text) - 5, 3: len(text) - 15, 299_999: 5, 300_000: 0, 300_001: 0, 0: 0} {
-		if start, cut, err := lastLines(bytes.NewReader(text), int64(len(text)), lines); start != int64(want) || cut != "" || err != nil {
+	for lines, want := range map[int]int{
+		1: len(text) - 5, 3: len(text) - 15, 299_999: 5, 300_000: 0, 300_001: 0,
+		0: 0,
+	} {
+		if start, cut, err := lastLines(bytes.NewReader(text), int64(len(text)), lines); start != int64(want) ||
+			cut != "" || err != nil {
 			t.Errorf("%d lines: from %d, want %d; %q, %v", lines, start, want, cut, err)
 		}
 	}

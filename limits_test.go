@@ -23,7 +23,10 @@ import (
 func TestLimitOfAFamily(t *testing.T) {
 	t.Parallel()
 	svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
-	for _, l := range []job.Limit{{Key: "gpu/*", Most: 1, Weights: map[string]int{"bob": 2}}, {Key: "gpu/own", Most: 5}} {
+	for _, l := range []job.Limit{
+		{Key: "gpu/*", Most: 1, Weights: map[string]int{"bob": 2}},
+		{Key: "gpu/own", Most: 5},
+	} {
 		if err := svc.SetLimit(t.Context(), l); err != nil {
 			t.Fatal(err)
 		}
@@ -38,13 +41,18 @@ func TestLimitOfAFamily(t *testing.T) {
 	under("bob", "gpu/b")
 	under("bob", "gpu/own")
 	l, err := svc.Limit(t.Context(), "gpu/*")
-	if err != nil || l.InUse != 2 || l.Waiting != 1 || l.KeysInUse != 2 || !slices.Equal(l.Keys, []string{"gpu/a", "gpu/b"}) || l.Set.Most != 1 || l.Jobs != nil {
+	if err != nil || l.InUse != 2 || l.Waiting != 1 || l.KeysInUse != 2 ||
+		!slices.Equal(l.Keys, []string{"gpu/a", "gpu/b"}) || l.Set.Most != 1 || l.Jobs != nil {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if want := []pawl.LimitShare{{Owner: "ann", Weight: 1, InUse: 2}, {Owner: "bob", Weight: 2, Waiting: 1}}; !slices.Equal(l.Owners, want) {
+	if want := []pawl.LimitShare{
+		{Owner: "ann", Weight: 1, InUse: 2},
+		{Owner: "bob", Weight: 2, Waiting: 1},
+	}; !slices.Equal(l.Owners, want) {
 		t.Errorf("its owners are %+v, want %+v", l.Owners, want)
 	}
-	if l, err := svc.Limit(t.Context(), "gpu/b"); err != nil || l.InUse != 1 || l.Waiting != 1 || l.KeysInUse != 0 || len(l.Jobs) != 1 {
+	if l, err := svc.Limit(t.Context(), "gpu/b"); err != nil || l.InUse != 1 || l.Waiting != 1 ||
+		l.KeysInUse != 0 || len(l.Jobs) != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -132,7 +140,13 @@ func TestOrder(t *testing.T) {
 					order := tt.order
 					order.Key = "moves"
 					spec.Order, spec.Owner, spec.Priority = &order, fmt.Sprint("owner", i%2), new(9-i)
-					spec.Retry = &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(4*time.Minute - time.Second)}}
+					spec.Retry = &job.RetryPolicy{
+						MaxAttempts: 3,
+						Backoff: job.Backoff{
+							Kind: job.BackoffConstant,
+							Base: job.Duration(4*time.Minute - time.Second),
+						},
+					}
 					if after, set := tt.due[m.Name]; set {
 						spec.NotBefore = now.Add(after)
 					}
@@ -157,7 +171,12 @@ func TestOrder(t *testing.T) {
 func TestEqualIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
 		going := make(chan bool)
-		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{}, error) { <-going; return struct{}{}, nil })
+		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{},
+			error,
+		) {
+			<-going
+			return struct{}{}, nil
+		})
 		reqs := make([]pawl.Request, 2)
 		for i := range reqs {
 			reqs[i].Spec = pawl.NewTask("move", move{})
@@ -170,7 +189,8 @@ func TestEqualIsSeen(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		v, err := svc.View(t.Context(), jobs[1].ID)
-		want := "waits until no other job with its key runs, since " + since.Local().Format(time.RFC3339) + ", first of its owner's jobs; job " + jobs[0].ID.String() + " has it, and 1 waits"
+		want := "waits until no other job with its key runs, since " + since.Local().Format(time.RFC3339) +
+			", first of its owner's jobs; job " + jobs[0].ID.String() + " has it, and 1 waits"
 		if err != nil || v.Why != want {
 			t.Errorf("%q, want %q, %v", v.Why, want, err)
 		}
@@ -187,7 +207,12 @@ func TestEqualIsSeen(t *testing.T) {
 func TestOrderIsSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
 		going := make(chan bool)
-		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{}, error) { <-going; return struct{}{}, nil })
+		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{},
+			error,
+		) {
+			<-going
+			return struct{}{}, nil
+		})
 		reqs := make([]pawl.Request, 4)
 		for i := range reqs {
 			reqs[i].Spec = pawl.NewTask("move", move{})
@@ -206,7 +231,9 @@ func TestOrderIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i > 0 {
-				want = "waits for its turn in the order of account/4711 since " + since[i].Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() + " has it, and 3 wait"
+				want = "waits for its turn in the order of account/4711 since " +
+					since[i].Local().Format(time.RFC3339) + want + "; job " + jobs[0].ID.String() +
+					" has it, and 3 wait"
 			}
 			if v.Why != want || v.Order != "order/account%2F4711" {
 				t.Errorf("%d, of the order %q: %q, want %q", i, v.Order, v.Why, want)
@@ -214,15 +241,23 @@ func TestOrderIsSeen(t *testing.T) {
 		}
 
 		set := &job.Limit{Key: "order/account%2F4711", Most: 1}
-		want := pawl.LimitUse{Key: set.Key, Set: set, InUse: 1, Waiting: 3, Jobs: []job.ID{jobs[0].ID}, Owners: []pawl.LimitShare{{Owner: "ada", Weight: 1, InUse: 1, Waiting: 1}, {Owner: "bob", Weight: 1, Waiting: 2}}}
+		want := pawl.LimitUse{
+			Key: set.Key, Set: set, InUse: 1, Waiting: 3, Jobs: []job.ID{jobs[0].ID},
+			Owners: []pawl.LimitShare{
+				{Owner: "ada", Weight: 1, InUse: 1, Waiting: 1},
+				{Owner: "bob", Weight: 1, Waiting: 2},
+			},
+		}
 		if l, err := svc.Limit(t.Context(), set.Key); err != nil || !cmp.Equal(want, l) {
 			t.Errorf("%v\n%s", err, cmp.Diff(want, l))
 		}
 		all, err := svc.Limits(t.Context())
-		if err != nil || !slices.ContainsFunc(all, func(l pawl.LimitUse) bool { return l.Key == set.Key && l.Waiting == 3 }) {
+		if err != nil || !slices.ContainsFunc(all,
+			func(l pawl.LimitUse) bool { return l.Key == set.Key && l.Waiting == 3 }) {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if err := svc.SetLimit(t.Context(), job.Limit{Key: set.Key, Most: 2}); err == nil || !strings.Contains(err.Error(), "begins with order") {
+		if err := svc.SetLimit(t.Context(), job.Limit{Key: set.Key, Most: 2}); err == nil ||
+			!strings.Contains(err.Error(), "begins with order") {
 			t.Errorf("a limit is set for an order: %v", err)
 		}
 
@@ -232,7 +267,8 @@ func TestOrderIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if l, err := svc.Limit(t.Context(), set.Key); err != nil || !cmp.Equal(pawl.LimitUse{Key: set.Key, Set: set}, l) {
+		if l, err := svc.Limit(t.Context(), set.Key); err != nil ||
+			!cmp.Equal(pawl.LimitUse{Key: set.Key, Set: set}, l) {
 			t.Errorf("an order that nobody is in: %+v, %v", l, err)
 		}
 		if _, err := svc.Limit(t.Context(), "ahead/"+set.Key); job.KindOf(err) != job.NotFound {

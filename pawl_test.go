@@ -25,12 +25,15 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// A connection that is closed in the middle of a statement lives on for the 15 s that pgx gives the server to answer.
+// A connection that is closed in the middle of a statement lives on for the 15 s that pgx gives the
+// server to answer.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(testenv.Stopping(m), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+	goleak.VerifyTestMain(testenv.Stopping(m),
+		goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }
 
-// bubble runs a test with a service on a database of its own, in a bubble of time; run starts it until the test ends.
+// bubble runs a test with a service on a database of its own, in a bubble of time; run starts it
+// until the test ends.
 func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())) {
 	t.Helper()
 	t.Parallel()
@@ -104,7 +107,8 @@ func TestHandle(t *testing.T) {
 				return struct{}{}, nil
 			})
 			run()
-			if j := one(t, svc, pawl.Request{Spec: job.Spec{Kind: "none"}}); j.State != job.Finished || j.Result != nil {
+			if j := one(t, svc, pawl.Request{Spec: job.Spec{Kind: "none"}}); j.State != job.Finished ||
+				j.Result != nil {
 				t.Errorf("%s, result %s", j.State, j.Result)
 			}
 		})
@@ -115,7 +119,8 @@ func TestHandle(t *testing.T) {
 			pawl.Handle(svc, "swap", func(context.Context, *pawl.Task[point]) (point, error) { panic("called") })
 			run()
 			j := one(t, svc, task("swap", "north"))
-			if j.State != job.Failed || j.Code != job.InvalidDefinition || !strings.Contains(j.Message, "args do not fit kind swap") {
+			if j.State != job.Failed || j.Code != job.InvalidDefinition ||
+				!strings.Contains(j.Message, "args do not fit kind swap") {
 				t.Errorf("%s %s %q", j.State, j.Code, j.Message)
 			}
 		})
@@ -135,11 +140,14 @@ func TestHandle(t *testing.T) {
 	t.Run("a condition for which no job can wait ends the job and says why", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
 			pawl.Handle(svc, "odd", func(context.Context, *pawl.Task[int]) (int, error) {
-				return 0, pawl.Block("the shop is away", "go/shop", map[string]string{"basket": strings.Repeat("x", 1100)})
+				return 0, pawl.Block("the shop is away", "go/shop",
+					map[string]string{"basket": strings.Repeat("x", 1100)})
 			})
 			run()
-			want := "the handler found a condition for which no job can wait: TASK_BLOCKED: parameter \"basket\" of a tester is too long: keep it to 1024 bytes"
-			if j := one(t, svc, task("odd", 0)); j.State != job.Failed || j.Code != job.TaskFailed || j.Message != want {
+			want := "the handler found a condition for which no job can wait: TASK_BLOCKED: parameter \"basket\" " +
+				"of a tester is too long: keep it to 1024 bytes"
+			if j := one(t, svc, task("odd", 0)); j.State != job.Failed || j.Code != job.TaskFailed ||
+				j.Message != want {
 				t.Errorf("%s %s %q", j.State, j.Code, j.Message)
 			}
 		})
@@ -178,7 +186,8 @@ func TestSubmit(t *testing.T) {
 			bad.Name, bad.Queue = strings.Repeat("n", 500), "no such/name"
 			_, err := svc.Submit(ctx, task("fine", 0), pawl.Request{Spec: bad})
 			var e *job.SpecError
-			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 || e.Problems[0].Path != "jobs[1].name" || e.Problems[1].Path != "jobs[1].queue" {
+			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 ||
+				e.Problems[0].Path != "jobs[1].name" || e.Problems[1].Path != "jobs[1].queue" {
 				t.Errorf("error %v", err)
 			}
 			if c, err := svc.Count(ctx, nil); err != nil || len(c.States) != 0 {
@@ -220,7 +229,10 @@ func TestSubmit(t *testing.T) {
 	t.Run("the spec is kept as it was given", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			given := json.RawMessage(`{"kind":"a", "args":{"b":1}}`)
-			id := submit(t, svc, pawl.Request{Spec: job.Spec{Kind: "a", Args: json.RawMessage(`{"b":1}`)}, Given: given})[0].ID
+			id := submit(t, svc, pawl.Request{
+				Spec:  job.Spec{Kind: "a", Args: json.RawMessage(`{"b":1}`)},
+				Given: given,
+			})[0].ID
 			j, err := svc.Job(ctx, id)
 			if err != nil || string(j.Request) != string(given) {
 				t.Errorf("%s, %v", j.Request, err)
@@ -329,7 +341,10 @@ func TestExternalIDTwiceInOneCall(t *testing.T) {
 	}
 	_, err := svc.Submit(t.Context(), of("a", 1), of("b", 1), of("a", 2))
 	var wrong *job.SpecError
-	want := []job.Problem{{Path: "jobs[2].external_id", Value: "a", What: "is that of jobs[0], which is another request", Remedy: "give each job its own"}}
+	want := []job.Problem{{
+		Path: "jobs[2].external_id", Value: "a",
+		What: "is that of jobs[0], which is another request", Remedy: "give each job its own",
+	}}
 	if !errors.As(err, &wrong) || !slices.Equal(wrong.Problems, want) {
 		t.Errorf("another request: %v", err)
 	}
@@ -349,7 +364,10 @@ func TestTenant(t *testing.T) {
 		if _, err := svc.Submit(t.Context(), task("mail", nil)); job.KindOf(err) != job.Invalid {
 			t.Errorf("Submit for tenant %q: %v", name, err)
 		}
-		svc = pawl.New(pawl.Config{Store: fake.New(time.Now), Broker: &local.Broker{}, Tenants: []string{"default", name}})
+		svc = pawl.New(pawl.Config{
+			Store: fake.New(time.Now), Broker: &local.Broker{},
+			Tenants: []string{"default", name},
+		})
 		if err := svc.Run(t.Context()); job.KindOf(err) != job.Invalid {
 			t.Errorf("Run for the jobs of tenant %q: %v", name, err)
 		}
@@ -366,7 +384,10 @@ func TestStarted(t *testing.T) {
 		submitted := time.Now()
 		r := task("work", 0)
 		r.Spec.Delay = job.Duration(time.Minute)
-		r.Spec.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(time.Hour)}}
+		r.Spec.Retry = &job.RetryPolicy{
+			MaxAttempts: 2,
+			Backoff:     job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(time.Hour)},
+		}
 		id := submit(t, svc, r)[0].ID
 		view := func() pawl.View {
 			t.Helper()
@@ -470,14 +491,16 @@ func TestFind(t *testing.T) {
 			t.Errorf("%.50q: %s, %v", c.ref, v.ID, err)
 		}
 	}
-	if _, err := svc.Find(t.Context(), "3e1b77", false); !strings.Contains(err.Error(), thief.String()) || !strings.Contains(err.Error(), alone.String()) {
+	if _, err := svc.Find(t.Context(), "3e1b77", false); !strings.Contains(err.Error(), thief.String()) ||
+		!strings.Contains(err.Error(), alone.String()) {
 		t.Errorf("not both are named: %v", err)
 	}
 
 	t.Run("the unfinished one of a name, else the newest, or the newest hidden one", func(t *testing.T) {
 		old := named("01926d3e-0000-7000-8000-000000000001", "daily")
 		mid := named("01926d3e-0000-7000-8000-000000000002", "daily")
-		if _, err := svc.Bulk(t.Context(), pawl.Bulk{Action: pawl.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
+		if _, err := svc.Bulk(t.Context(),
+			pawl.Bulk{Action: pawl.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
 			t.Fatal(err)
 		}
 		find := func(hidden bool, want job.ID) {

@@ -82,7 +82,8 @@ func TestObeyed(t *testing.T) {
 		if j, err := svc.Job(ctx, id); err != nil || j.Custody != job.Monitor {
 			t.Fatalf("%s, %v", j.Place, err)
 		}
-		// obeyed asks within a minute. What the watcher has to say in that time is said in the middle of it.
+		// obeyed asks within a minute. What the watcher has to say in that time is said in the
+		// middle of it.
 		obeyed := func(w job.Wish, want bool, changes ...func(*job.Job, job.Fence) job.Change) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -111,11 +112,17 @@ func TestObeyed(t *testing.T) {
 		}
 		stays := func(message string) func(*job.Job, job.Fence) job.Change {
 			return func(j *job.Job, f job.Fence) job.Change {
-				return job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{{State: j.State, Message: message}}, To: job.Monitor}
+				return job.Change{
+					Job: j.ID, From: j.Guard(f),
+					Path: []job.Entry{{State: j.State, Message: message}}, To: job.Monitor,
+				}
 			}
 		}
 		over := func(j *job.Job, f job.Fence) job.Change {
-			return job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{{State: job.Pending}}, To: job.Ready, Set: job.Patch{Over: true}}
+			return job.Change{
+				Job: j.ID, From: j.Guard(f), Path: []job.Entry{{State: job.Pending}}, To: job.Ready,
+				Set: job.Patch{Over: true},
+			}
 		}
 
 		wish(svc.Pause)
@@ -165,14 +172,35 @@ func TestBulk(t *testing.T) {
 		want pawl.BulkAnswer
 	}{
 		{pawl.Bulk{Action: pawl.ActCancel, DryRun: true}, pawl.BulkAnswer{Matched: jobs}},
-		{pawl.Bulk{Action: pawl.ActPause, Filter: job.Where("name", "mail-0", "mail-1")}, pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs * 2 / 3}},
-		{pawl.Bulk{Action: pawl.ActResume, Filter: job.Where("name", "mail-1", "mail-2")}, pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs / 3, Refused: jobs / 3}},
-		{pawl.Bulk{Action: pawl.ActCancel, Filter: job.WhereState(job.Paused)}, pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3}},
-		{pawl.Bulk{Action: pawl.ActHide, Filter: job.WhereState(job.Canceled)}, pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3}},
+		{
+			pawl.Bulk{Action: pawl.ActPause, Filter: job.Where("name", "mail-0", "mail-1")},
+			pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs * 2 / 3},
+		},
+		{
+			pawl.Bulk{Action: pawl.ActResume, Filter: job.Where("name", "mail-1", "mail-2")},
+			pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs / 3, Refused: jobs / 3},
+		},
+		{
+			pawl.Bulk{Action: pawl.ActCancel, Filter: job.WhereState(job.Paused)},
+			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
+		{
+			pawl.Bulk{Action: pawl.ActHide, Filter: job.WhereState(job.Canceled)},
+			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
 		{pawl.Bulk{Action: pawl.ActHide}, pawl.BulkAnswer{Matched: jobs * 2 / 3, Refused: jobs * 2 / 3}},
-		{pawl.Bulk{Action: pawl.ActUnhide, Filter: job.Where("hidden", "true")}, pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3}},
-		{pawl.Bulk{Action: pawl.ActResubmit, Filter: job.WhereState(job.Canceled)}, pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3}},
-		{pawl.Bulk{Action: pawl.ActDelete, Filter: job.WhereState(job.Canceled)}, pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3}},
+		{
+			pawl.Bulk{Action: pawl.ActUnhide, Filter: job.Where("hidden", "true")},
+			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
+		{
+			pawl.Bulk{Action: pawl.ActResubmit, Filter: job.WhereState(job.Canceled)},
+			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
+		{
+			pawl.Bulk{Action: pawl.ActDelete, Filter: job.WhereState(job.Canceled)},
+			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
 		{pawl.Bulk{Action: pawl.ActDelete, DryRun: true}, pawl.BulkAnswer{Matched: jobs}},
 		{pawl.Bulk{Action: pawl.ActDelete}, pawl.BulkAnswer{Matched: jobs, Refused: jobs}},
 	} {
@@ -206,8 +234,18 @@ func TestAnnotate(t *testing.T) {
 		notes   string
 	}{
 		{job.Annotation{}, false, map[string]string{"a": "1", "b": "2"}, `{"x":{"y":1},"z":2}`},
-		{job.Annotation{Labels: map[string]*string{"a": nil, "c": text("3")}}, false, map[string]string{"b": "2", "c": "3"}, `{"x":{"y":1},"z":2}`},
-		{job.Annotation{Notes: []byte(`{"x":{"w":[]},"z":null}`)}, false, map[string]string{"b": "2", "c": "3"}, `{"x":{"w":[],"y":1}}`},
+		{
+			job.Annotation{Labels: map[string]*string{"a": nil, "c": text("3")}},
+			false,
+			map[string]string{"b": "2", "c": "3"},
+			`{"x":{"y":1},"z":2}`,
+		},
+		{
+			job.Annotation{Notes: []byte(`{"x":{"w":[]},"z":null}`)},
+			false,
+			map[string]string{"b": "2", "c": "3"},
+			`{"x":{"w":[],"y":1}}`,
+		},
 		{job.Annotation{Notes: []byte(`[1]`)}, true, map[string]string{"b": "2", "c": "3"}, `[1]`},
 		{job.Annotation{Labels: map[string]*string{}, Notes: []byte(`null`)}, true, nil, ``},
 	} {
@@ -235,7 +273,8 @@ func TestAddEvent(t *testing.T) {
 			var late *pawl.Task[int]
 			pawl.Handle(svc, "mail", func(ctx context.Context, task *pawl.Task[int]) (int, error) {
 				late = task
-				return 0, task.AddEvent(ctx, job.Note{Name: "sent", Message: "half of them", Data: []byte(`{"sent":5}`)})
+				return 0, task.AddEvent(ctx,
+					job.Note{Name: "sent", Message: "half of them", Data: []byte(`{"sent":5}`)})
 			})
 			run()
 			j := one(t, svc, task("mail", 0))
@@ -244,7 +283,8 @@ func TestAddEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := history[2]
-			if e.Name != "sent" || e.Sub != 1 || e.N != 2 || e.Cause != job.CauseJob || e.State != job.Running || string(e.Data) != `{"sent":5}` || len(history) != 4 {
+			if e.Name != "sent" || e.Sub != 1 || e.N != 2 || e.Cause != job.CauseJob || e.State != job.Running ||
+				string(e.Data) != `{"sent":5}` || len(history) != 4 {
 				t.Errorf("%+v", history)
 			}
 			if err := late.AddEvent(t.Context(), job.Note{Name: "late"}); job.KindOf(err) != job.Conflict {
@@ -282,8 +322,8 @@ func (i intender) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	return i.launcher.Step(ctx, r)
 }
 
-// A job that is blocked while its program may still run has no deadline, whoever looks at it, and it keeps nobody's clock from going on. Who
-// gives it up is told what to do instead.
+// A job that is blocked while its program may still run has no deadline, whoever looks at it, and
+// it keeps nobody's clock from going on. Who gives it up is told what to do instead.
 func TestBlockedWhileItMayRun(t *testing.T) {
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
@@ -291,7 +331,8 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		var id job.ID
 		block := &job.Block{
-			Code: job.HostUnreachable, Message: "host far is away", Tester: "ssh", Params: map[string]string{"host": "far"},
+			Code: job.HostUnreachable, Message: "host far is away", Tester: "ssh",
+			Params: map[string]string{"host": "far"},
 			Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Minute), Times: 3}}},
 		}
 		launched := make(chan struct{})
@@ -305,7 +346,10 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			c := job.Change{Job: id, From: j.Guard(h.Fence()), To: job.Recovery, Path: []job.Entry{{State: job.Blocked, Code: block.Code, Message: block.Message}}}
+			c := job.Change{
+				Job: id, From: j.Guard(h.Fence()), To: job.Recovery,
+				Path: []job.Entry{{State: job.Blocked, Code: block.Code, Message: block.Message}},
+			}
 			c.Set.Block, c.Set.Resume = block, job.SubmittingJob
 			if answers, err := h.Apply(ctx, []job.Change{c}); err != nil || answers[0].Outcome != store.OK {
 				t.Errorf("%+v, %v", answers, err)
@@ -335,12 +379,14 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		v, err := svc.View(ctx, id)
-		if err != nil || v.State != job.Blocked || !v.Live || !v.Until.IsZero() || !strings.Contains(v.Why, "it has no deadline, for launch 1 of it may still run") {
+		if err != nil || v.State != job.Blocked || !v.Live || !v.Until.IsZero() ||
+			!strings.Contains(v.Why, "it has no deadline, for launch 1 of it may still run") {
 			t.Errorf("it is seen at %s until %v, live: %t, %s; %v", v.Place, v.Until, v.Live, v.Why, err)
 		}
 		vs, err := svc.Views(ctx, store.Query{})
 		if err != nil || len(vs.Jobs) != 2 || !vs.Jobs[1].Until.IsZero() {
-			t.Errorf("the list has %d jobs, the first of which fails at %v; %v", len(vs.Jobs), vs.Jobs[len(vs.Jobs)-1].Until, err)
+			t.Errorf("the list has %d jobs, the first of which fails at %v; %v", len(vs.Jobs),
+				vs.Jobs[len(vs.Jobs)-1].Until, err)
 		}
 		if j, err := svc.Job(ctx, other); err != nil || j.State != job.Running {
 			t.Errorf("a job whose time came meanwhile is %s, %v", j.Place, err)

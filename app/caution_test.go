@@ -87,7 +87,8 @@ func TestLooksThatKill(t *testing.T) {
 		n := &noting{spool: h.spool()}
 		h.start(deaf, func(p *parts) { n.Host, p.Host = p.Host, n })
 		j := h.end(id)
-		if j.Code != job.ProgramLost || !strings.Contains(j.Message, "3 looks at what the program left have killed the process") {
+		if j.Code != job.ProgramLost || !strings.Contains(j.Message,
+			"3 looks at what the program left have killed the process") {
 			t.Errorf("%s %s", j.Code, j.Message)
 		}
 		if got := n.said.Load(); got != nil {
@@ -104,7 +105,8 @@ func TestLooksThatKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.start()
-		if j := h.end(id); j.Code != job.ProgramLost || !strings.Contains(j.Message, "3 looks at what the program left") {
+		if j := h.end(id); j.Code != job.ProgramLost ||
+			!strings.Contains(j.Message, "3 looks at what the program left") {
 			t.Errorf("%s %s", j.Code, j.Message)
 		}
 		if err := syscall.Kill(pid, 0); err == nil {

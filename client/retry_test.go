@@ -46,8 +46,12 @@ func problem(w http.ResponseWriter, status int, kind job.ErrorKind, detail strin
 }
 
 func TestDial(t *testing.T) {
-	for _, u := range []string{"", "host:7295", "ftp://host", "http://", "http://ada@host", "http://host?x=1", "http://host#x", "http://ho st", "://"} {
-		if _, err := client.Dial(u, client.Options{}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "give one such as https://") {
+	for _, u := range []string{
+		"", "host:7295", "ftp://host", "http://", "http://ada@host", "http://host?x=1",
+		"http://host#x", "http://ho st", "://",
+	} {
+		if _, err := client.Dial(u, client.Options{}); job.KindOf(err) != job.Invalid ||
+			!strings.Contains(err.Error(), "give one such as https://") {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
@@ -64,7 +68,8 @@ func TestDial(t *testing.T) {
 			http.Redirect(w, r, "https://service/below/v1/jobs", http.StatusMovedPermanently)
 		})
 		_, err := c.Submit(t.Context(), "", spec(`{}`))
-		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "leads on to https://service/below/v1/jobs") {
+		if job.KindOf(err) != job.Invalid ||
+			!strings.Contains(err.Error(), "leads on to https://service/below/v1/jobs") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -133,17 +138,26 @@ func TestRepeated(t *testing.T) {
 		h    http.HandlerFunc
 		err  error // instead of an answer
 	}{
-		{what: "an unavailable service", safe: 4, once: 1, kind: job.Unavailable, h: func(w http.ResponseWriter, _ *http.Request) {
-			problem(w, http.StatusServiceUnavailable, job.Unavailable, "later")
-		}},
-		{what: "a proxy without a service", safe: 4, once: 1, kind: job.Unavailable, h: func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "no", http.StatusBadGateway)
-		}},
+		{
+			what: "an unavailable service", safe: 4, once: 1, kind: job.Unavailable,
+			h: func(w http.ResponseWriter, _ *http.Request) {
+				problem(w, http.StatusServiceUnavailable, job.Unavailable, "later")
+			},
+		},
+		{
+			what: "a proxy without a service", safe: 4, once: 1, kind: job.Unavailable,
+			h: func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "no", http.StatusBadGateway)
+			},
+		},
 		{what: "a lost answer", safe: 4, once: 1, kind: job.Unavailable, err: errors.New("connection reset")},
 		{what: "nobody", safe: 4, once: 4, kind: job.Unavailable, err: refused},
-		{what: "a service that has no room", safe: 4, once: 4, kind: job.Exhausted, h: func(w http.ResponseWriter, _ *http.Request) {
-			problem(w, http.StatusTooManyRequests, job.Exhausted, "full")
-		}},
+		{
+			what: "a service that has no room", safe: 4, once: 4, kind: job.Exhausted,
+			h: func(w http.ResponseWriter, _ *http.Request) {
+				problem(w, http.StatusTooManyRequests, job.Exhausted, "full")
+			},
+		},
 		{what: "a defect", safe: 1, once: 1, kind: job.Internal, h: func(w http.ResponseWriter, _ *http.Request) {
 			problem(w, http.StatusInternalServerError, job.Internal, "oh")
 		}},
@@ -164,7 +178,8 @@ func TestRepeated(t *testing.T) {
 						keys[r.Header.Get("Idempotency-Key")] = true
 						return tt.err
 					}
-					c, err := client.Dial("http://service", client.Options{HTTP: &http.Client{Transport: meddler{client.Local(tt.h), count}}})
+					c, err := client.Dial("http://service",
+						client.Options{HTTP: &http.Client{Transport: meddler{client.Local(tt.h), count}}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -240,7 +255,8 @@ func TestPauses(t *testing.T) {
 		at, after = nil, "50"
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.Version(ctx); job.KindOf(err) != job.Unavailable || len(at) != 1 || time.Since(at[0]) != time.Second {
+		if _, err := c.Version(ctx); job.KindOf(err) != job.Unavailable || len(at) != 1 ||
+			time.Since(at[0]) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(at[0]))
 		}
 		at = nil
@@ -287,7 +303,8 @@ func TestRepeatedAnswers(t *testing.T) {
 				}
 				json.NewEncoder(w).Encode(map[string]any{"id": id, "state": state})
 			}
-			if v, obeyed, err := lost(t, h).Resume(t.Context(), id, 0); err != nil || !obeyed || v.State != job.Waiting {
+			if v, obeyed, err := lost(t, h).Resume(t.Context(), id, 0); err != nil || !obeyed ||
+				v.State != job.Waiting {
 				t.Errorf("%s, %t, %v", v.State, obeyed, err)
 			}
 			state = job.Finished
@@ -308,7 +325,8 @@ func TestRepeatedAnswers(t *testing.T) {
 			}
 			is := func(want store.GroupAction, kind job.ErrorKind) {
 				t.Helper()
-				if v, err := lost(t, h).ActOnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind || err == nil && (kind != "" || v.State != state) {
+				if v, err := lost(t, h).ActOnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind ||
+					err == nil && (kind != "" || v.State != state) {
 					t.Errorf("%s of a job that is %s: %s, %v", want, state, v.State, err)
 				}
 			}
@@ -340,11 +358,13 @@ func TestRepeatedAnswers(t *testing.T) {
 	})
 	t.Run("what is none of Pawl's answers is told as that", func(t *testing.T) {
 		c := to(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") })
-		if _, err := c.Job(t.Context(), id); err == nil || !strings.Contains(err.Error(), "the answer of http://service/below is none of Pawl") {
+		if _, err := c.Job(t.Context(), id); err == nil ||
+			!strings.Contains(err.Error(), "the answer of http://service/below is none of Pawl") {
 			t.Errorf("%v", err)
 		}
 		c = to(t, client.Options{}, http.NotFound)
-		if _, err := c.Job(t.Context(), id); job.KindOf(err) != job.Internal || !strings.Contains(err.Error(), "check that http://service/below is the address") {
+		if _, err := c.Job(t.Context(), id); job.KindOf(err) != job.Internal ||
+			!strings.Contains(err.Error(), "check that http://service/below is the address") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -356,8 +376,10 @@ func TestVersions(t *testing.T) {
 		status   int
 		want     string
 	}{
-		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 3): if it does not know what it was asked, update the service"},
-		{"4", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 4) is newer than this client (API 3): if it does not know what it was asked, update this client"},
+		{"1", http.StatusNotFound, "no; the service (Pawl v9, API 1) is older than this client (API 3): if it " +
+			"does not know what it was asked, update the service"},
+		{"4", http.StatusUnprocessableEntity, "no; the service (Pawl v9, API 4) is newer than this client (API " +
+			"3): if it does not know what it was asked, update this client"},
 		{"4", http.StatusConflict, "no"},
 		{"3", http.StatusNotFound, "no"},
 		{"", http.StatusNotFound, "no"},
@@ -377,7 +399,9 @@ func TestVersions(t *testing.T) {
 func TestEventsGoOn(t *testing.T) {
 	const most = 60
 	// serve sends events from Last-Event-ID on, a few at a time.
-	serve := func(t *testing.T, breaks int, h func(n int, w http.ResponseWriter) (over bool)) (seen []int64, err error) {
+	serve := func(t *testing.T, breaks int, h func(n int, w http.ResponseWriter) (over bool)) (seen []int64,
+		err error,
+	) {
 		calls := 0
 		c := to(t, client.Options{}, func(w http.ResponseWriter, r *http.Request) {
 			calls++
@@ -492,7 +516,8 @@ func TestNobodyListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Version(t.Context()); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := c.Version(t.Context()); job.KindOf(err) != job.Unavailable ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("%v", err)
 	}
 	t.Run("a connection that is cut is made again", func(t *testing.T) {

@@ -73,35 +73,132 @@ func TestTurn(t *testing.T) {
 		want   job.Place // the zero place: not diverted
 		resume job.State
 	}{
-		{name: "without a wish nothing turns", job: task(worker(job.Running)), to: job.None, path: []job.State{job.Finished}},
+		{
+			name: "without a wish nothing turns", job: task(worker(job.Running)), to: job.None,
+			path: []job.State{job.Finished},
+		},
 
-		{name: "a cancel ends what would have finished", job: wishes(cancel, task(worker(job.Running))), to: job.None, path: []job.State{job.Finished}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends what would have failed", job: wishes(cancel, task(worker(job.Running))), to: job.None, path: []job.State{job.Failed}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends what would be tried again", job: wishes(cancel, task(worker(job.Running))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends what would be blocked", job: wishes(cancel, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends a program whose end is seen", job: wishes(cancel, live(program(monitor(job.Running)))), to: job.Ready, set: over, path: []job.State{job.Archiving}, want: at(job.Canceled, job.None)},
-		{name: "a cancel ends a path at its end", job: wishes(cancel, live(program(monitor(job.Queued)))), to: job.Ready, set: over, path: []job.State{job.Running, job.Archiving}, want: at(job.Canceled, job.None)},
-		{name: "a cancel waits while the worker keeps the job", job: wishes(cancel, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob}},
-		{name: "a cancel waits while the watcher keeps the job", job: wishes(cancel, live(program(monitor(job.Queued)))), to: job.Monitor, path: []job.State{job.Running}},
-		{name: "a cancel lets a live launch go to its watcher", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Monitor, path: []job.State{job.Running}},
-		{name: "a cancel lets a live launch go to the next worker", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Ready, path: []job.State{job.SubmittingJob}},
-		{name: "a cancel keeps a live launch from being blocked", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "a cancel keeps a live launch from being tried again", job: wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "a launch that the change itself makes is live", job: wishes(cancel, program(worker(job.StagingJob))), to: job.Recovery, set: job.Patch{Block: block(), Intent: true, Resume: job.SubmittingJob}, path: []job.State{job.SubmittingJob, job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "an intent is recorded and not diverted", job: wishes(cancel, program(worker(job.SubmittingJob))), to: job.Worker, set: intent, path: []job.State{job.SubmittingJob}},
+		{
+			name: "a cancel ends what would have finished", job: wishes(cancel, task(worker(job.Running))),
+			to: job.None, path: []job.State{job.Finished}, want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel ends what would have failed", job: wishes(cancel, task(worker(job.Running))), to: job.None,
+			path: []job.State{job.Failed}, want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel ends what would be tried again", job: wishes(cancel, task(worker(job.Running))),
+			to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting},
+			want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel ends what would be blocked", job: wishes(cancel, program(worker(job.StagingInputs))),
+			to: job.Recovery, set: job.Patch{Block: block(), Resume: job.StagingInputs},
+			path: []job.State{job.Blocked}, want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel ends a program whose end is seen",
+			job:  wishes(cancel, live(program(monitor(job.Running)))), to: job.Ready, set: over,
+			path: []job.State{job.Archiving}, want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel ends a path at its end", job: wishes(cancel, live(program(monitor(job.Queued)))),
+			to: job.Ready, set: over, path: []job.State{job.Running, job.Archiving}, want: at(job.Canceled, job.None),
+		},
+		{
+			name: "a cancel waits while the worker keeps the job",
+			job:  wishes(cancel, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob},
+		},
+		{
+			name: "a cancel waits while the watcher keeps the job",
+			job:  wishes(cancel, live(program(monitor(job.Queued)))), to: job.Monitor, path: []job.State{job.Running},
+		},
+		{
+			name: "a cancel lets a live launch go to its watcher",
+			job:  wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Monitor,
+			path: []job.State{job.Running},
+		},
+		{
+			name: "a cancel lets a live launch go to the next worker",
+			job:  wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Ready,
+			path: []job.State{job.SubmittingJob},
+		},
+		{
+			name: "a cancel keeps a live launch from being blocked",
+			job:  wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Recovery,
+			set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked},
+			want: at(job.SubmittingJob, job.Ready),
+		},
+		{
+			name: "a cancel keeps a live launch from being tried again",
+			job:  wishes(cancel, live(program(worker(job.SubmittingJob)))), to: job.Gate,
+			set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting},
+			want: at(job.SubmittingJob, job.Ready),
+		},
+		{
+			name: "a launch that the change itself makes is live",
+			job:  wishes(cancel, program(worker(job.StagingJob))), to: job.Recovery,
+			set:  job.Patch{Block: block(), Intent: true, Resume: job.SubmittingJob},
+			path: []job.State{job.SubmittingJob, job.Blocked}, want: at(job.SubmittingJob, job.Ready),
+		},
+		{
+			name: "an intent is recorded and not diverted", job: wishes(cancel, program(worker(job.SubmittingJob))),
+			to: job.Worker, set: intent, path: []job.State{job.SubmittingJob},
+		},
 
-		{name: "a pause keeps the work where it would go on", job: wishes(pause, task(worker(job.Running))), to: job.Ready, path: []job.State{job.Pending}, want: at(job.Paused, job.User), resume: job.Pending},
-		{name: "a pause keeps the next attempt", job: wishes(pause, task(worker(job.Running))), to: job.Gate, set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting}, want: at(job.Paused, job.User), resume: job.Waiting},
-		{name: "a pause of a step that is given back", job: wishes(pause, program(worker(job.StagingJob))), to: job.Ready, path: []job.State{job.StagingJob}, want: at(job.Paused, job.User), resume: job.StagingJob},
-		{name: "a program that ended while a pause was wished goes on to its results", job: wishes(pause, live(program(monitor(job.Running)))), to: job.Ready, set: over, path: []job.State{job.Archiving}, want: at(job.Paused, job.User), resume: job.Archiving},
-		{name: "a pause of what would be blocked goes on where the block would", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.StagingInputs}, path: []job.State{job.Blocked}, want: at(job.Paused, job.User), resume: job.StagingInputs},
-		{name: "an end stands against a pause", job: wishes(pause, task(worker(job.Running))), to: job.None, path: []job.State{job.Finished}},
-		{name: "a pause waits while the worker keeps the job", job: wishes(pause, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob}},
-		{name: "a pause lets through what is to be watched", job: wishes(pause, program(worker(job.SubmittingJob))), to: job.Monitor, path: []job.State{job.Queued}},
-		{name: "a pause keeps a live launch from being blocked", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Recovery, set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked}, want: at(job.SubmittingJob, job.Ready)},
-		{name: "a pause lets a live launch go to its watcher", job: wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Monitor, path: []job.State{job.Queued}},
+		{
+			name: "a pause keeps the work where it would go on", job: wishes(pause, task(worker(job.Running))),
+			to: job.Ready, path: []job.State{job.Pending}, want: at(job.Paused, job.User), resume: job.Pending,
+		},
+		{
+			name: "a pause keeps the next attempt", job: wishes(pause, task(worker(job.Running))), to: job.Gate,
+			set: job.Patch{Retry: true, Delay: time.Hour}, path: []job.State{job.Waiting},
+			want: at(job.Paused, job.User), resume: job.Waiting,
+		},
+		{
+			name: "a pause of a step that is given back", job: wishes(pause, program(worker(job.StagingJob))),
+			to: job.Ready, path: []job.State{job.StagingJob}, want: at(job.Paused, job.User), resume: job.StagingJob,
+		},
+		{
+			name: "a program that ended while a pause was wished goes on to its results",
+			job:  wishes(pause, live(program(monitor(job.Running)))), to: job.Ready, set: over,
+			path: []job.State{job.Archiving}, want: at(job.Paused, job.User), resume: job.Archiving,
+		},
+		{
+			name: "a pause of what would be blocked goes on where the block would",
+			job:  wishes(pause, program(worker(job.StagingInputs))), to: job.Recovery,
+			set: job.Patch{Block: block(), Resume: job.StagingInputs}, path: []job.State{job.Blocked},
+			want: at(job.Paused, job.User), resume: job.StagingInputs,
+		},
+		{
+			name: "an end stands against a pause", job: wishes(pause, task(worker(job.Running))), to: job.None,
+			path: []job.State{job.Finished},
+		},
+		{
+			name: "a pause waits while the worker keeps the job",
+			job:  wishes(pause, program(worker(job.StagingInputs))), to: job.Worker, path: []job.State{job.StagingJob},
+		},
+		{
+			name: "a pause lets through what is to be watched", job: wishes(pause, program(worker(job.SubmittingJob))),
+			to: job.Monitor, path: []job.State{job.Queued},
+		},
+		{
+			name: "a pause keeps a live launch from being blocked",
+			job:  wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Recovery,
+			set: job.Patch{Block: block(), Resume: job.SubmittingJob}, path: []job.State{job.Blocked},
+			want: at(job.SubmittingJob, job.Ready),
+		},
+		{
+			name: "a pause lets a live launch go to its watcher",
+			job:  wishes(pause, live(program(worker(job.SubmittingJob)))), to: job.Monitor,
+			path: []job.State{job.Queued},
+		},
 
-		{name: "only what leaves worker or monitor turns", job: wishes(cancel, live(program(at(job.SubmittingJob, job.Ready)))), to: job.Worker, path: []job.State{job.SubmittingJob}},
+		{
+			name: "only what leaves worker or monitor turns",
+			job:  wishes(cancel, live(program(at(job.SubmittingJob, job.Ready)))), to: job.Worker,
+			path: []job.State{job.SubmittingJob},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := change(tt.job, tt.to, tt.set, tt.path...)
@@ -138,7 +235,8 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// "Every error of every attempt": what the worker had to say is not lost when a wish turns its change.
+// "Every error of every attempt": what the worker had to say is not lost when a wish turns its
+// change.
 func TestTurnKeepsTheEvidence(t *testing.T) {
 	evidence := json.RawMessage(`{"exit_code":3}`)
 	for _, tt := range []struct {
@@ -149,7 +247,10 @@ func TestTurnKeepsTheEvidence(t *testing.T) {
 	}{
 		{job.WishCancel, job.Failed, job.None, "canceled by ann; exit code 3"},
 		{job.WishCancel, job.Waiting, job.Gate, "canceled by ann; exit code 3"},
-		{job.WishPause, job.Waiting, job.Gate, "paused by ann: it goes on when it is resumed; before that: exit code 3"},
+		{
+			job.WishPause, job.Waiting, job.Gate,
+			"paused by ann: it goes on when it is resumed; before that: exit code 3",
+		},
 	} {
 		j := wishes(tt.wish, task(at(job.Running, job.Worker)))
 		c := change(j, tt.to, job.Patch{Retry: tt.to == job.Gate}, tt.state)
@@ -192,30 +293,72 @@ func TestObey(t *testing.T) {
 		want   job.Place // the zero place: nothing happens at once
 		resume job.State
 	}{
-		{name: "cancel of a waiting job", job: due(task(at(job.Waiting, job.Gate))), wish: job.WishCancel, want: at(job.Canceled, job.None)},
-		{name: "cancel of a ready job", job: task(at(job.Pending, job.Ready)), wish: job.WishCancel, want: at(job.Canceled, job.None)},
-		{name: "cancel before the results are fetched", job: program(at(job.Archiving, job.Ready)), wish: job.WishCancel, want: at(job.Canceled, job.None)},
+		{
+			name: "cancel of a waiting job", job: due(task(at(job.Waiting, job.Gate))), wish: job.WishCancel,
+			want: at(job.Canceled, job.None),
+		},
+		{
+			name: "cancel of a ready job", job: task(at(job.Pending, job.Ready)), wish: job.WishCancel,
+			want: at(job.Canceled, job.None),
+		},
+		{
+			name: "cancel before the results are fetched", job: program(at(job.Archiving, job.Ready)),
+			wish: job.WishCancel, want: at(job.Canceled, job.None),
+		},
 		{name: "cancel of a blocked job", job: blocked, wish: job.WishCancel, want: at(job.Canceled, job.None)},
-		{name: "cancel of a paused job", job: paused(job.Pending), wish: job.WishCancel, want: at(job.Canceled, job.None)},
-		{name: "cancel of a blocked job with a launch goes to a worker", job: live(blocked), wish: job.WishCancel, want: at(job.StagingInputs, job.Ready)},
-		{name: "cancel of a ready job with a launch waits for its worker", job: live(program(at(job.SubmittingJob, job.Ready))), wish: job.WishCancel},
+		{
+			name: "cancel of a paused job", job: paused(job.Pending), wish: job.WishCancel,
+			want: at(job.Canceled, job.None),
+		},
+		{
+			name: "cancel of a blocked job with a launch goes to a worker", job: live(blocked), wish: job.WishCancel,
+			want: at(job.StagingInputs, job.Ready),
+		},
+		{
+			name: "cancel of a ready job with a launch waits for its worker",
+			job:  live(program(at(job.SubmittingJob, job.Ready))), wish: job.WishCancel,
+		},
 		{name: "cancel waits for the worker", job: task(at(job.Running, job.Worker)), wish: job.WishCancel},
 		{name: "cancel waits for the watcher", job: live(program(at(job.Running, job.Monitor))), wish: job.WishCancel},
 		{name: "cancel after the end", job: task(at(job.Finished, job.None)), wish: job.WishCancel},
 
-		{name: "pause of a waiting job", job: due(task(at(job.Waiting, job.Gate))), wish: job.WishPause, want: at(job.Paused, job.User), resume: job.Waiting},
-		{name: "pause of a ready job", job: task(at(job.Pending, job.Ready)), wish: job.WishPause, want: at(job.Paused, job.User), resume: job.Pending},
-		{name: "pause at the turn", job: program(at(job.SubmittingJob, job.Gate)), wish: job.WishPause, want: at(job.Paused, job.User), resume: job.SubmittingJob},
-		{name: "pause of a blocked job goes on where the block would", job: blocked, wish: job.WishPause, want: at(job.Paused, job.User), resume: job.StagingInputs},
+		{
+			name: "pause of a waiting job", job: due(task(at(job.Waiting, job.Gate))), wish: job.WishPause,
+			want: at(job.Paused, job.User), resume: job.Waiting,
+		},
+		{
+			name: "pause of a ready job", job: task(at(job.Pending, job.Ready)), wish: job.WishPause,
+			want: at(job.Paused, job.User), resume: job.Pending,
+		},
+		{
+			name: "pause at the turn", job: program(at(job.SubmittingJob, job.Gate)), wish: job.WishPause,
+			want: at(job.Paused, job.User), resume: job.SubmittingJob,
+		},
+		{
+			name: "pause of a blocked job goes on where the block would", job: blocked, wish: job.WishPause,
+			want: at(job.Paused, job.User), resume: job.StagingInputs,
+		},
 		{name: "pause of a paused job", job: paused(job.Pending), wish: job.WishPause},
-		{name: "pause of a blocked job with a launch goes to a worker", job: live(blocked), wish: job.WishPause, want: at(job.StagingInputs, job.Ready)},
+		{
+			name: "pause of a blocked job with a launch goes to a worker", job: live(blocked), wish: job.WishPause,
+			want: at(job.StagingInputs, job.Ready),
+		},
 		{name: "pause waits for the worker", job: task(at(job.Running, job.Worker)), wish: job.WishPause},
 		{name: "pause after the end", job: task(at(job.Finished, job.None)), wish: job.WishPause},
 
 		{name: "resume to the queue", job: paused(job.Pending), wish: job.WishResume, want: at(job.Pending, job.Ready)},
-		{name: "resume to a step", job: paused(job.Archiving), wish: job.WishResume, want: at(job.Archiving, job.Ready)},
-		{name: "resume goes through the gate", job: due(paused(job.Pending)), wish: job.WishResume, want: at(job.Waiting, job.Gate)},
-		{name: "resume after the time has come", job: paused(job.Waiting), wish: job.WishResume, want: at(job.Pending, job.Ready)},
+		{
+			name: "resume to a step", job: paused(job.Archiving), wish: job.WishResume,
+			want: at(job.Archiving, job.Ready),
+		},
+		{
+			name: "resume goes through the gate", job: due(paused(job.Pending)), wish: job.WishResume,
+			want: at(job.Waiting, job.Gate),
+		},
+		{
+			name: "resume after the time has come", job: paused(job.Waiting), wish: job.WishResume,
+			want: at(job.Pending, job.Ready),
+		},
 		{name: "resume of what is not paused", job: blocked, wish: job.WishResume},
 		{name: "resume of what runs", job: task(at(job.Running, job.Worker)), wish: job.WishResume},
 	} {
@@ -307,9 +450,21 @@ func TestBackoffDelay(t *testing.T) {
 		{"constant", job.Backoff{Kind: job.BackoffConstant, Base: 5 * s}, []time.Duration{5e9, 5e9, 5e9}},
 		{"linear", job.Backoff{Kind: job.BackoffLinear, Base: 5 * s}, []time.Duration{5e9, 10e9, 15e9}},
 		{"exponential", job.Backoff{Kind: job.BackoffExponential, Base: 5 * s}, []time.Duration{5e9, 10e9, 20e9, 40e9}},
-		{"never longer than max", job.Backoff{Kind: job.BackoffExponential, Base: 5 * s, Max: 12 * s}, []time.Duration{5e9, 10e9, 12e9, 12e9}},
-		{"jitter takes a part", job.Backoff{Kind: job.BackoffLinear, Base: 4 * s, Jitter: true}, []time.Duration{1e9, 2e9, 3e9}},
-		{"jitter takes a part of max", job.Backoff{Kind: job.BackoffLinear, Base: 4 * s, Max: 6 * s, Jitter: true}, []time.Duration{1e9, 1.5e9}},
+		{
+			"never longer than max",
+			job.Backoff{Kind: job.BackoffExponential, Base: 5 * s, Max: 12 * s},
+			[]time.Duration{5e9, 10e9, 12e9, 12e9},
+		},
+		{
+			"jitter takes a part",
+			job.Backoff{Kind: job.BackoffLinear, Base: 4 * s, Jitter: true},
+			[]time.Duration{1e9, 2e9, 3e9},
+		},
+		{
+			"jitter takes a part of max",
+			job.Backoff{Kind: job.BackoffLinear, Base: 4 * s, Max: 6 * s, Jitter: true},
+			[]time.Duration{1e9, 1.5e9},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for i, want := range tt.want {
@@ -351,7 +506,10 @@ func TestOwesAndReleases(t *testing.T) {
 		{"a start gives up the key until start", ready, running, all, nil, start},
 		{"a step gives up nothing", at(job.StagingInputs, job.Worker), at(job.StagingJob, job.Worker), all, nil, nil},
 		{"another attempt gives up nothing", running, at(job.Waiting, job.Gate), all, nil, nil},
-		{"an end before the start gives up both", at(job.Waiting, job.Gate), at(job.Canceled, job.None), all, dependants, both},
+		{
+			"an end before the start gives up both", at(job.Waiting, job.Gate), at(job.Canceled, job.None), all,
+			dependants, both,
+		},
 		{"an end gives up the key until done", running, at(job.Finished, job.None), job.TieUniqueDone, nil, done},
 		{"an end is told once", at(job.Finished, job.None), at(job.Finished, job.None), all, nil, nil},
 		{"the key until done outlives the start", ready, running, job.TieUniqueDone, nil, nil},
@@ -423,7 +581,10 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"an end", wishes(job.WishPause, held),
-			job.Change{To: job.None, Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion, Message: "done"}}, Set: job.Patch{Result: json.RawMessage(`42`)}},
+			job.Change{To: job.None, Path: []job.Entry{{
+				State: job.Finished, Code: job.NormalCompletion,
+				Message: "done",
+			}}, Set: job.Patch{Result: json.RawMessage(`42`)}},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N, j.Ended = at(job.Finished, job.None), noon, 8, 12, noon
 				j.Session, j.Claim, j.Wish = job.ID{}, job.ID{}, ""
@@ -467,7 +628,8 @@ func TestApply(t *testing.T) {
 			[]job.State{job.Pending},
 		},
 		{
-			"a pause keeps the time", wishes(job.WishPause, func() job.Job { j := task(at(job.Waiting, job.Gate)); j.Due = later; return j }()),
+			"a pause keeps the time", wishes(job.WishPause,
+				func() job.Job { j := task(at(job.Waiting, job.Gate)); j.Due = later; return j }()),
 			job.Change{To: job.User, Path: path(job.Paused), Set: job.Patch{Resume: job.Waiting}},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N = at(job.Paused, job.User), noon, 8, 12
@@ -477,7 +639,11 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"a block", staging,
-			job.Change{To: job.Recovery, Path: []job.Entry{{State: job.Blocked, Code: job.FilesystemFull, Message: "full"}}, Set: job.Patch{Resume: job.StagingInputs, Block: block()}},
+			job.Change{
+				To:   job.Recovery,
+				Path: []job.Entry{{State: job.Blocked, Code: job.FilesystemFull, Message: "full"}},
+				Set:  job.Patch{Resume: job.StagingInputs, Block: block()},
+			},
 			func(j *job.Job) {
 				j.Place, j.Since, j.Epoch, j.N = at(job.Blocked, job.Recovery), noon, 8, 12
 				j.Session, j.Claim, j.Lane = job.ID{}, job.ID{}, job.LanePrepare

@@ -24,7 +24,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.signal_recv"),
+		goleak.IgnoreTopFunction("os/signal.loop"))
 }
 
 func open(t *testing.T, c Config) *Host {
@@ -65,7 +66,8 @@ func TestSignalsThatAreIgnored(t *testing.T) {
 	h := open(t, Config{})
 	dir := t.TempDir()
 	p, err := h.Start(t.Context(), host.Command{
-		Argv: []string{"/bin/sh", "-c", "kill -HUP $$; echo it ignores SIGHUP"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err",
+		Argv: []string{"/bin/sh", "-c", "kill -HUP $$; echo it ignores SIGHUP"}, Dir: dir, Stdout: dir + "/out",
+		Stderr: dir + "/err",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +126,8 @@ func TestExitsThatAliveMeetsAreTold(t *testing.T) {
 	}
 }
 
-// Who sees a child dead before the reaper does can ask at once what it had used: here there is no reaper any more.
+// Who sees a child dead before the reaper does can ask at once what it had used: here there is no
+// reaper any more.
 func TestAliveReaps(t *testing.T) {
 	h := open(t, Config{})
 	p := start(t, h, "/bin/true")
@@ -137,7 +140,8 @@ func TestAliveReaps(t *testing.T) {
 	}
 }
 
-// What a program had in memory is told apart from what it shared with this process before it was itself.
+// What a program had in memory is told apart from what it shared with this process before it was
+// itself.
 func TestMemory(t *testing.T) {
 	exits := make(chan Exit, 1)
 	h := open(t, Config{OnExit: func(e Exit) { exits <- e }})
@@ -147,8 +151,14 @@ func TestMemory(t *testing.T) {
 		low, top int64
 	}{
 		"little, which cannot be told": {[]string{"/bin/true"}, 0, 0},
-		"much":                         {[]string{"/bin/dd", "if=/dev/zero", "of=/dev/null", fmt.Sprintf("bs=%d", size), "count=1"}, size, size + 20<<20},
-		"much, in a program's program": {[]string{"/bin/sh", "-c", fmt.Sprintf("dd if=/dev/zero of=/dev/null bs=%d count=1; true", size)}, size, size + 20<<20},
+		"much": {[]string{
+			"/bin/dd", "if=/dev/zero", "of=/dev/null",
+			fmt.Sprintf("bs=%d", size), "count=1",
+		}, size, size + 20<<20},
+		"much, in a program's program": {[]string{
+			"/bin/sh", "-c",
+			fmt.Sprintf("dd if=/dev/zero of=/dev/null bs=%d count=1; true", size),
+		}, size, size + 20<<20},
 	} {
 		start(t, h, test.argv...)
 		if e := <-exits; e.Usage.MaxRSS < test.low || e.Usage.MaxRSS > test.top {
@@ -256,7 +266,8 @@ func TestOtherChildrenAreNotReaped(t *testing.T) {
 	ours.Wait()
 }
 
-// A child of somebody else that nobody waits for stands first in the peek; the own children are still found.
+// A child of somebody else that nobody waits for stands first in the peek; the own children are
+// still found.
 func TestAForeignZombieHidesNobody(t *testing.T) {
 	foreign := exec.Command("/bin/true")
 	if err := foreign.Start(); err != nil {
@@ -338,7 +349,9 @@ func TestEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			done := make(chan Exit, 1)
 			h, dir := open(t, Config{Env: test.env, OnExit: func(e Exit) { done <- e }}), t.TempDir()
-			_, err := h.Start(t.Context(), host.Command{Argv: []string{"/usr/bin/env"}, Env: []string{"MORE=1"}, Dir: dir, Stdout: dir + "/out", Stderr: dir + "/err"})
+			_, err := h.Start(t.Context(),
+				host.Command{Argv: []string{"/usr/bin/env"}, Env: []string{"MORE=1"}, Dir: dir, Stdout: dir +
+					"/out", Stderr: dir + "/err"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,12 +53,13 @@ func TestTheRootHasFewTests(t *testing.T) {
 	const most = 12
 	names, err := filepath.Glob("../../*_test.go")
 	if err != nil || len(names) == 0 || len(names) > most {
-		t.Errorf("%d files of tests are in the root folder (%v), at most %d may be: add to one of its subject", len(names), err, most)
+		t.Errorf("%d files of tests are in the root folder (%v), at most %d may be: add to one of its subject",
+			len(names), err, most)
 	}
 }
 
-// The modules that come along with package pawl are a price that every user of the library pays, so a new one is seen
-// here before it is paid.
+// The modules that come along with package pawl are a price that every user of the library pays, so
+// a new one is seen here before it is paid.
 func TestClosure(t *testing.T) {
 	const golden = "testdata/closure.txt"
 	var modules []string
@@ -68,7 +69,8 @@ func TestClosure(t *testing.T) {
 		}
 	}
 	slices.Sort(modules)
-	got := "# The modules that package pawl imports, itself and through others. go test ./internal/arch -update writes it.\n" +
+	got := "# The modules that package pawl imports, itself and through others. go test ./internal/arch -update " +
+		"writes it.\n" +
 		strings.Join(append(slices.Compact(modules), ""), "\n")
 	if *update {
 		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -80,7 +82,8 @@ func TestClosure(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the import closure of package pawl has changed; if that is meant, run go test ./internal/arch -update\n--- %s\n%s+++ now\n%s", golden, want, got)
+		t.Errorf("the import closure of package pawl has changed; if that is meant, run go test ./internal/arch "+
+			"-update\n--- %s\n%s+++ now\n%s", golden, want, got)
 	}
 }
 
@@ -91,8 +94,8 @@ func golist(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// go test serves this test from its cache unless something changed that the test itself has opened, and what go list
-	// opens does not count. So open every folder.
+	// go test serves this test from its cache unless something changed that the test itself has
+	// opened, and what go list opens does not count. So open every folder.
 	err = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == ".git" {
 			return filepath.SkipDir
@@ -113,7 +116,8 @@ func golist(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// Each row is one import (or, without "->", one package) and a piece of the refusal; "" means that it is allowed.
+// Each row is one import (or, without "->", one package) and a piece of the refusal; "" means that
+// it is allowed.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct{ edge, want string }{
 		{"job -> fmt", ""},
@@ -237,21 +241,26 @@ func TestCheck(t *testing.T) {
 		}
 	})
 	t.Run("other modules are not ours to judge", func(t *testing.T) {
-		got := Check(module, []Package{{ImportPath: module + "x/util", Name: "util", Imports: []string{full("store/sqlite")}}})
+		got := Check(module, []Package{{
+			ImportPath: module + "x/util", Name: "util",
+			Imports: []string{full("store/sqlite")},
+		}})
 		if len(got) != 0 {
 			t.Errorf("got %q", got)
 		}
 	})
 }
 
-// full expands the paths of TestCheck: "." is the module's root, "./x" and a bare left side are in the module.
+// full expands the paths of TestCheck: "." is the module's root, "./x" and a bare left side are in
+// the module.
 func full(path string) string {
 	switch {
 	case path == ".":
 		return module
 	case strings.HasPrefix(path, "./"):
 		return module + path[1:]
-	case slices.ContainsFunc([]string{"context", "fmt", "encoding/json"}, func(s string) bool { return s == path }), !standard(path):
+	case slices.ContainsFunc([]string{"context", "fmt", "encoding/json"}, func(s string) bool { return s == path }),
+		!standard(path):
 		return path
 	}
 	return module + "/" + path

@@ -37,18 +37,27 @@ func TestBench(t *testing.T) {
 		{
 			args: "tasks --jobs 30 --slots 4 --batch 7 --rounds 2 --kept 20",
 			keys: []string{
-				"jobs", "slots", "batch", "rounds", "kept", "jobs_per_second", "submit_per_second", "sql_jobs_per_second", "sql_submit_per_second",
-				"sql_limit_per_second", "ratio_to_sql", "cpu_us_per_job", "sql_cpu_us_per_job", "statements_per_job", "rss_mb",
+				"jobs", "slots", "batch", "rounds", "kept", "jobs_per_second", "submit_per_second",
+				"sql_jobs_per_second", "sql_submit_per_second",
+				"sql_limit_per_second", "ratio_to_sql", "cpu_us_per_job", "sql_cpu_us_per_job",
+				"statements_per_job", "rss_mb",
 				"jobs_per_second_rounds", "sql_jobs_per_second_rounds",
 			},
-			want:      map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2, "kept": 20},
-			positive:  []string{"submit_per_second", "sql_submit_per_second", "ratio_to_sql", "statements_per_job", "cpu_us_per_job", "sql_cpu_us_per_job", "rss_mb"},
-			ascending: [][]string{{"jobs_per_second", "submit_per_second"}, {"sql_jobs_per_second", "sql_limit_per_second"}},
+			want: map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2, "kept": 20},
+			positive: []string{
+				"submit_per_second", "sql_submit_per_second", "ratio_to_sql", "statements_per_job",
+				"cpu_us_per_job", "sql_cpu_us_per_job", "rss_mb",
+			},
+			ascending: [][]string{
+				{"jobs_per_second", "submit_per_second"},
+				{"sql_jobs_per_second", "sql_limit_per_second"},
+			},
 		},
 		{
 			args: "latency --rate 20 --seconds 1",
 			keys: []string{
-				"jobs", "rate_per_second", "seconds", "p50_ms", "p99_ms", "max_ms", "after_submit_p50_ms", "after_submit_p99_ms", "after_submit_max_ms",
+				"jobs", "rate_per_second", "seconds", "p50_ms", "p99_ms", "max_ms", "after_submit_p50_ms",
+				"after_submit_p99_ms", "after_submit_max_ms",
 				"submit_p50_ms", "submit_p99_ms", "submit_max_ms", "rss_mb",
 			},
 			want:     map[string]float64{"jobs": 20, "rate_per_second": 20, "seconds": 1},
@@ -60,21 +69,26 @@ func TestBench(t *testing.T) {
 			},
 		},
 		{
-			args:     "idle --seconds 2 --lease 3s",
-			keys:     []string{"seconds", "lease_seconds", "statements", "statements_per_minute_idle", "renewals_per_minute_expected", "rss_mb", "goroutines"},
+			args: "idle --seconds 2 --lease 3s",
+			keys: []string{
+				"seconds", "lease_seconds", "statements", "statements_per_minute_idle",
+				"renewals_per_minute_expected", "rss_mb", "goroutines",
+			},
 			want:     map[string]float64{"seconds": 2, "lease_seconds": 3, "renewals_per_minute_expected": 60},
 			positive: []string{"statements", "goroutines", "rss_mb"},
 		},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			dir := t.TempDir()
-			out := benchtest.RunBench(t, t.Context(), Command(), append(strings.Fields(tt.args), "-o", "json", "--dir", dir)...)
+			out := benchtest.RunBench(t, t.Context(), Command(),
+				append(strings.Fields(tt.args), "-o", "json", "--dir", dir)...)
 			dec := json.NewDecoder(out)
 			got := map[string]any{}
 			if err := dec.Decode(&got); err != nil {
 				t.Fatal(err)
 			}
-			if rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), out)); err != nil || len(bytes.TrimSpace(rest)) > 0 {
+			if rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), out)); err != nil ||
+				len(bytes.TrimSpace(rest)) > 0 {
 				t.Errorf("there is more than one object: %q, %v", rest, err)
 			}
 			keys := slices.Sorted(slices.Values(append(tt.keys, benchtest.MachineKeys...)))
@@ -110,7 +124,8 @@ func TestBench(t *testing.T) {
 	}
 
 	t.Run("for people", func(t *testing.T) {
-		out := benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir", t.TempDir()).String()
+		out := benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir",
+			t.TempDir()).String()
 		for _, want := range []string{"pawl:", "bare SQL:", "ratio:", "10 no-op tasks", "GOMAXPROCS", "file system:"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is missing in:\n%s", want, out)
@@ -119,7 +134,8 @@ func TestBench(t *testing.T) {
 	})
 	t.Run("a profile is written", func(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "cpu")
-		benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir", t.TempDir(), "--cpuprofile", name)
+		benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir",
+			t.TempDir(), "--cpuprofile", name)
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			t.Errorf("profile: %v, %v", info, err)
 		}
@@ -138,7 +154,8 @@ func TestBench(t *testing.T) {
 	})
 	t.Run("it gives up in time", func(t *testing.T) {
 		dir := t.TempDir()
-		if _, err := benchtest.TryBench(t.Context(), Command(), "tasks", "--jobs", "10000000", "--timeout", "300ms", "--dir", dir); !errors.Is(err, errTime) {
+		if _, err := benchtest.TryBench(t.Context(), Command(), "tasks", "--jobs", "10000000", "--timeout", "300ms",
+			"--dir", dir); !errors.Is(err, errTime) {
 			t.Errorf("got %v", err)
 		}
 		benchtest.WantEmpty(t, dir)
@@ -232,7 +249,8 @@ func tableOf(t *testing.T, dir, table, where string, own []string) (rows []strin
 			fields = append(fields, `'`+c+`', `+c)
 		}
 	}
-	return query(`SELECT json_object(` + strings.Join(fields, ", ") + `) AS row FROM ` + table + ` WHERE ` + where + ` ORDER BY row`)
+	return query(`SELECT json_object(` + strings.Join(fields, ", ") + `) AS row FROM ` + table + ` WHERE ` + where +
+		` ORDER BY row`)
 }
 
 func TestMountOf(t *testing.T) {

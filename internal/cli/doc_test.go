@@ -130,7 +130,10 @@ func TestDocs(t *testing.T) {
 			}
 			want = append(want, []string{"`" + f.Name + "`", string(f.Type), indexed, f.Doc})
 		}
-		want = append(want, []string{"`" + job.LabelField + "KEY`", string(job.FieldWord), "yes", "the value of a label"})
+		want = append(want, []string{
+			"`" + job.LabelField + "KEY`", string(job.FieldWord), "yes",
+			"the value of a label",
+		})
 		var got [][]string
 		for _, row := range rows(t, "../../docs/api.md")["Filters"] {
 			if len(row) == len(want[0]) {
@@ -197,7 +200,8 @@ func TestDocs(t *testing.T) {
 	})
 }
 
-// TestWords holds the list of words to the code: each name is in the file that it says, and the words are sorted.
+// TestWords holds the list of words to the code: each name is in the file that it says, and the
+// words are sorted.
 func TestWords(t *testing.T) {
 	text, err := os.ReadFile("../../docs/words.md")
 	if err != nil {
@@ -212,7 +216,8 @@ func TestWords(t *testing.T) {
 		}
 	}
 	var words []string
-	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \| [^|]+ \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(
+		`(?m)^\| ([a-z][^|]*) \| [^|]+ \| [^|]+ \| [^|]+ \|$`).FindAllStringSubmatch(string(text), -1) {
 		if m[1] != "word" {
 			words = append(words, strings.ToLower(m[1]))
 		}
@@ -249,8 +254,8 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// tables returns, for each title of a document, what its tables have in the last column, by the names in the first.
-// A cell of the first column may hold several names.
+// tables returns, for each title of a document, what its tables have in the last column, by the
+// names in the first. A cell of the first column may hold several names.
 func tables(t *testing.T, name string) map[string]map[string]string {
 	t.Helper()
 	code := regexp.MustCompile("`([^`]+)`")
@@ -266,7 +271,8 @@ func tables(t *testing.T, name string) map[string]map[string]string {
 	return all
 }
 
-// rows returns, for each title of a document, the rows of its tables that begin with a name, cell by cell.
+// rows returns, for each title of a document, the rows of its tables that begin with a name, cell
+// by cell.
 func rows(t *testing.T, name string) map[string][][]string {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -291,7 +297,8 @@ func rows(t *testing.T, name string) map[string][][]string {
 	return all
 }
 
-// TestLinks follows the links of the documents to other files and to titles, and looks for the files of code that they name.
+// TestLinks follows the links of the documents to other files and to titles, and looks for the
+// files of code that they name.
 func TestLinks(t *testing.T) {
 	var documents []string
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../examples/*/*.md"} {

@@ -15,12 +15,14 @@ import (
 func TestLogsThatArePipes(t *testing.T) {
 	t.Parallel()
 	p := newShell(t)
-	p.write("job.yaml", "name: pipes\ncommand: [sh, -c, 'echo hello; rm stdout stderr; mkfifo stdout stderr; exec sleep 1']\n")
+	p.write("job.yaml", "name: pipes\ncommand: [sh, -c, 'echo hello; rm stdout stderr; mkfifo stdout stderr; "+
+		"exec sleep 1']\n")
 	out, err := p.command("run", "job.yaml").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "FINISHED") {
 		t.Errorf("pawl run: %v\n%s", err, out)
 	}
-	p.write("job.yaml", fmt.Sprintf("name: held\ncommand: [sh, -c, 'rm stdout; mkfifo stdout; echo gone >&2; while [ -e %s ]; do sleep 0.1; done']\n", p.hold))
+	p.write("job.yaml", fmt.Sprintf("name: held\ncommand: [sh, -c, 'rm stdout; mkfifo stdout; echo gone >&2; "+
+		"while [ -e %s ]; do sleep 0.1; done']\n", p.hold))
 	start := func() *exec.Cmd {
 		run := p.command("run", "job.yaml")
 		pipe, err := run.StdoutPipe()

@@ -20,21 +20,24 @@ func TestNotices(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command to list the modules")
 	}
-	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}", "../../cmd/pawl")
+	list := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}", "../../cmd/pawl")
 	list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := slices.Compact(slices.Sorted(slices.Values(strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }))))
+	lines := slices.Compact(slices.Sorted(slices.Values(strings.FieldsFunc(string(out),
+		func(r rune) bool { return r == '\n' }))))
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines = append(lines, "The Go standard library\t"+strings.TrimSpace(string(root)))
 	var b strings.Builder
-	b.WriteString("Pawl is under the Apache License 2.0, in the file LICENSE. The modules below are linked into it, under these licences.\n")
+	b.WriteString("Pawl is under the Apache License 2.0, in the file LICENSE. The modules below are linked into " +
+		"it, under these licences.\n")
 	for _, line := range lines {
 		name, dir, _ := strings.Cut(line, "\t")
 		fmt.Fprintf(&b, "\n%s\n%s\n\n", strings.Repeat("=", 80), name)

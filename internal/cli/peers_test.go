@@ -28,13 +28,16 @@ func (p *served) hello() job.ID {
 	return v.ID
 }
 
-// TestPeersWithTLS has three machines: one shows a certificate of a private authority, one believes in that, and one does
-// not.
+// TestPeersWithTLS has three machines: one shows a certificate of a private authority, one believes
+// in that, and one does not.
 func TestPeersWithTLS(t *testing.T) {
 	db := []string{"PAWL_DB=" + testenv.Postgres(t).Database(t)}
 	m := newPairMaker(t)
 	shows := startServe(t, t.TempDir(), db, "--tls-cert", m.cert, "--tls-key", m.key)
-	shows.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: m.roots}}}
+	shows.client = &http.Client{
+		Timeout:   time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: m.roots}},
+	}
 	defer shows.client.CloseIdleConnections()
 	believes := startServe(t, t.TempDir(), db, "--peer-ca", m.cert)
 	doubts := startServe(t, t.TempDir(), db)
@@ -43,13 +46,15 @@ func TestPeersWithTLS(t *testing.T) {
 	if status, body := believes.get(http.MethodGet, path, ""); status != http.StatusOK || body != "hello\n" {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := doubts.get(http.MethodGet, path, ""); status != http.StatusServiceUnavailable || strings.Contains(body, shows.url) {
+	if status, body := doubts.get(http.MethodGet, path, ""); status != http.StatusServiceUnavailable ||
+		strings.Contains(body, shows.url) {
 		t.Errorf("%d %s", status, body)
 	}
 	doubts.await(`level=WARN msg="a process of another machine does not answer" .*name the authority of its certificate in peer\.ca`)
 }
 
-// TestPeersOnAllAddresses has a machine that listens on all addresses, and is reached under the name of its host.
+// TestPeersOnAllAddresses has a machine that listens on all addresses, and is reached under the
+// name of its host.
 func TestPeersOnAllAddresses(t *testing.T) {
 	host, err := os.Hostname()
 	if err == nil {
@@ -59,10 +64,14 @@ func TestPeersOnAllAddresses(t *testing.T) {
 		t.Skipf("nobody reaches this host under its own name: %v", err)
 	}
 	db := []string{"PAWL_DB=" + testenv.Postgres(t).Database(t)}
-	for _, args := range [][]string{{"--listen", "0.0.0.0:0", "--tls-elsewhere"}, {"--peer-listen", "0.0.0.0:0", "--tls-elsewhere"}} {
+	for _, args := range [][]string{
+		{"--listen", "0.0.0.0:0", "--tls-elsewhere"},
+		{"--peer-listen", "0.0.0.0:0", "--tls-elsewhere"},
+	} {
 		a, b := startServe(t, t.TempDir(), db, args...), startServe(t, t.TempDir(), db)
 		a.await(`msg="processes of other machines reach this one" at=http://` + regexp.QuoteMeta(host) + `:\d+`)
-		if status, body := b.get(http.MethodGet, "/v1/jobs/"+a.hello().String()+"/logs", ""); status != http.StatusOK || body != "hello\n" {
+		if status, body := b.get(http.MethodGet, "/v1/jobs/"+a.hello().String()+"/logs",
+			""); status != http.StatusOK || body != "hello\n" {
 			t.Errorf("%v: %d %s", args, status, body)
 		}
 	}
@@ -95,13 +104,15 @@ func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
 		t.Errorf("for something else: %d %s", status, body)
 	}
 	b.token = a.token
-	if status, body := b.get(http.MethodGet, path, ""); status != http.StatusUnauthorized || !strings.Contains(body, "and one of machine "+ours.Machine+" was meant") {
+	if status, body := b.get(http.MethodGet, path, ""); status != http.StatusUnauthorized ||
+		!strings.Contains(body, "and one of machine "+ours.Machine+" was meant") {
 		t.Errorf("at another machine: %d %s", status, body)
 	}
 	old := *ours
 	old.Now = func() time.Time { return n.Now().Add(-2 * time.Minute) }
 	a.token = token(&old)
-	if status, body := a.get(http.MethodGet, path, ""); status != http.StatusUnauthorized || !strings.Contains(body, "not of this moment") {
+	if status, body := a.get(http.MethodGet, path, ""); status != http.StatusUnauthorized ||
+		!strings.Contains(body, "not of this moment") {
 		t.Errorf("after two minutes: %d %s", status, body)
 	}
 	for _, p := range []*served{a, b} {

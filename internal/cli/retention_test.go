@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestRetentionOfTwoMachines: of two machines on one database each removes its own jobs, hidden or not, with their files,
-// as soon as one of them has been told for how long jobs are kept.
+// TestRetentionOfTwoMachines: of two machines on one database each removes its own jobs, hidden or
+// not, with their files, as soon as one of them has been told for how long jobs are kept.
 func TestRetentionOfTwoMachines(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
@@ -28,7 +28,8 @@ func TestRetentionOfTwoMachines(t *testing.T) {
 	var ids []job.ID
 	var results []string
 	for range 2 {
-		n, err := node.Open(ctx, t.TempDir(), node.Options{DB: dsn, Migrate: true, Lease: 5 * time.Second, Log: io.Discard})
+		n, err := node.Open(ctx, t.TempDir(),
+			node.Options{DB: dsn, Migrate: true, Lease: 5 * time.Second, Log: io.Discard})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,8 @@ func TestRetentionOfTwoMachines(t *testing.T) {
 	if _, err := conn.Exec(ctx, "UPDATE pawl.ended SET ended = ended - interval '3 h'"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := nodes[0].Retentions().Apply(ctx, []byte(`{"name":"default","keep":{"FINISHED":"2h"}}`), 0); err != nil {
+	if _, _, err := nodes[0].Retentions().Apply(ctx, []byte(`{"name":"default","keep":{"FINISHED":"2h"}}`),
+		0); err != nil {
 		t.Fatal(err)
 	}
 	for i, n := range nodes {

@@ -64,7 +64,8 @@ func (p *served) job(id string) (j job.Job) {
 	}
 }
 
-// TestIdleCallers leaves 120 connections open, without a token, at a service that may open 100 files.
+// TestIdleCallers leaves 120 connections open, without a token, at a service that may open 100
+// files.
 func TestIdleCallers(t *testing.T) {
 	p := startServeBy(t, limited("ulimit -n 100"), t.TempDir(), nil)
 	for range 120 {
@@ -128,7 +129,8 @@ func TestNoDescriptors(t *testing.T) {
 	if code != term.ExitOK || strings.Count(groups, "\n") != 1 {
 		t.Fatalf("the groups of blocked jobs: %d, %s", code, groups)
 	}
-	if said, code := ran(t, []string{"pawl"}, "recovery", "try", strings.TrimSpace(groups), "--dir", p.dir); code != term.ExitOK {
+	if said, code := ran(t, []string{"pawl"}, "recovery", "try", strings.TrimSpace(groups), "--dir",
+		p.dir); code != term.ExitOK {
 		t.Fatalf("try: %d, %s", code, said)
 	}
 	for _, id := range ids {

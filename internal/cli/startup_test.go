@@ -23,7 +23,10 @@ func TestJunkInTheSpool(t *testing.T) {
 		"a-folder": func(name string) error { return os.MkdirAll(filepath.Join(name, "below"), 0o700) },
 		"a-pipe":   func(name string) error { return syscall.Mkfifo(name, 0o600) },
 		"a-link":   func(name string) error { return os.Symlink("/", name) },
-		"huge":     func(name string) error { return errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, 1<<40)) },
+		"huge": func(name string) error {
+			return errors.Join(os.WriteFile(name, nil, 0o600),
+				os.Truncate(name, 1<<40))
+		},
 	}
 	for name, make := range makers {
 		if err := make(filepath.Join(spool, name)); err != nil {
@@ -48,7 +51,8 @@ func TestStopWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cmd := exec.Command("pawl", "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--db", "postgres://ada@"+l.Addr().String()+"/jobs")
+	cmd := exec.Command("pawl", "serve", "--dir", t.TempDir(), "--listen", "127.0.0.1:0", "--db", "postgres://ada@"+
+		l.Addr().String()+"/jobs")
 	cmd.Env = own(t)
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -64,7 +68,8 @@ func TestStopWhileStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != term.ExitBroken || !strings.Contains(said.String(), "told to stop before it had begun") {
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != term.ExitBroken ||
+		!strings.Contains(said.String(), "told to stop before it had begun") {
 		t.Errorf("it ends with %v: %s", err, &said)
 	}
 }

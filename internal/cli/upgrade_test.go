@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// TestUpgrade lets processes of this version and of a next one work side by side; see testdata/upgrade. They are
-// called "dev" and "next", in the list of workers as well.
+// TestUpgrade lets processes of this version and of a next one work side by side; see
+// testdata/upgrade. They are called "dev" and "next", in the list of workers as well.
 func TestUpgrade(t *testing.T) {
 	server := testenv.Postgres(t)
 	next := filepath.Join(t.TempDir(), "pawl")
@@ -55,8 +55,8 @@ func (v *verdict) open() *postgres.Store {
 	return s
 }
 
-// soundJobs checks every job of the database: sound LEDGER STATE=N…. So many are in each state; the history of each is a path;
-// and each that was launched has written its id to the ledger, once.
+// soundJobs checks every job of the database: sound LEDGER STATE=N…. So many are in each state; the
+// history of each is a path; and each that was launched has written its id to the ledger, once.
 func soundJobs(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: sound LEDGER STATE=N...")
@@ -76,7 +76,8 @@ func soundJobs(ts *testscript.TestScript, neg bool, args []string) {
 		j := &page.Jobs[i]
 		count[j.State]++
 		if n := launches[j.ID.String()]; n != j.Launch || n > 1 {
-			v.Errorf("job %s (%s, %s) has launched %d programs, and %d have written to the ledger", j.ID, j.Name, j.State, j.Launch, n)
+			v.Errorf("job %s (%s, %s) has launched %d programs, and %d have written to the ledger", j.ID, j.Name,
+				j.State, j.Launch, n)
 		}
 		delete(launches, j.ID.String())
 	}

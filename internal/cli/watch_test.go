@@ -14,7 +14,8 @@ func TestTerminalWatch(t *testing.T) {
 	r := p.run(100, 24, "--jobs=3", "jobs.yaml")
 	r.sees(`^3 jobs: 3 RUNNING`)
 	w := p.start(100, 24, "watch", "--until-ended")
-	got := w.sees(`\AID +NAME +STATE +IN STATE +ELAPSED`, `^[0-9a-f]{8}  sim-1 +RUNNING`, `^[0-9a-f]{8}  sim-3 +RUNNING`, `^3 jobs: 3 RUNNING`)
+	got := w.sees(`\AID +NAME +STATE +IN STATE +ELAPSED`, `^[0-9a-f]{8}  sim-1 +RUNNING`,
+		`^[0-9a-f]{8}  sim-3 +RUNNING`, `^3 jobs: 3 RUNNING`)
 	for i := range 3 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}

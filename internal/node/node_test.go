@@ -44,7 +44,8 @@ func TestFolderOfANewerVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)`); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)`); err != nil {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), dir, Options{})

@@ -52,8 +52,8 @@ func (l *listed) must(t testing.TB, sql string) {
 	}
 }
 
-// fill makes jobs: about nine of ten have ended, and the others stand at each place. kind is an SQL expression of a large
-// number r. Their ids are the same in each run, so that plans are, too.
+// fill makes jobs: about nine of ten have ended, and the others stand at each place. kind is an SQL
+// expression of a large number r. Their ids are the same in each run, so that plans are, too.
 func (l *listed) fill(t testing.TB, n int, kind string) {
 	t.Helper()
 	l.must(t, fmt.Sprintf(`
@@ -73,9 +73,10 @@ func (l *listed) fill(t testing.TB, n int, kind string) {
 			p(i, state, custody) ON p.i = s.r %% 7`, kind, n))
 }
 
-// A page, what chooses its lead, and a count read what they need by an index in its order, whatever the statistics say:
-// never taken, taken of an empty database, of one in which all jobs were of one kind and owner, or fresh. A page that
-// follows does not read the one before. Row security changes nothing of that.
+// A page, what chooses its lead, and a count read what they need by an index in its order, whatever
+// the statistics say: never taken, taken of an empty database, of one in which all jobs were of one
+// kind and owner, or fresh. A page that follows does not read the one before. Row security changes
+// nothing of that.
 func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	const off = "ALTER TABLE pawl.%[1]s SET (autovacuum_enabled = false);"
@@ -88,7 +89,8 @@ func TestPlansOfLists(t *testing.T) {
 		{"of nothing", func(t *testing.T, l *listed) { l.must(t, "ANALYZE"); l.fill(t, n, "'k' || r % 6") }},
 		{"of others", func(t *testing.T, l *listed) {
 			l.fill(t, 3000, "'k1'")
-			l.must(t, "UPDATE pawl.specs SET owner = 'o', queue = 'q', app = 'a1', stem = 'n1', name = 'n1'; ANALYZE; TRUNCATE pawl.specs, pawl.labels, pawl.ended, pawl.jobs")
+			l.must(t, "UPDATE pawl.specs SET owner = 'o', queue = 'q', app = 'a1', stem = 'n1', name = 'n1'; "+
+				"ANALYZE; TRUNCATE pawl.specs, pawl.labels, pawl.ended, pawl.jobs")
 			l.fill(t, n, "'k' || r % 6")
 		}},
 		{"fresh", func(t *testing.T, l *listed) { l.fill(t, n, "'k' || r % 6"); l.must(t, "VACUUM ANALYZE") }},
@@ -106,8 +108,8 @@ func TestPlansOfLists(t *testing.T) {
 	}
 }
 
-// Of a group that has few of the blocked jobs those of the group are read, of one that has many only as far as a page reaches, in any order
-// that leads there.
+// Of a group that has few of the blocked jobs those of the group are read, of one that has many
+// only as far as a page reaches, in any order that leads there.
 func TestPlansOfGroups(t *testing.T) {
 	t.Parallel()
 	l := newListed(t)
@@ -116,7 +118,8 @@ func TestPlansOfGroups(t *testing.T) {
 	l.must(t, fmt.Sprintf(`UPDATE pawl.jobs SET state = 'BLOCKED', custody = 'recovery', session = NULL,
 		grp = CASE WHEN hashtext(id::text) %% 20 = 0 THEN '%s' ELSE '%s' END`, rare, common))
 	for text, reads := range map[string]int{
-		"group=" + rare: 350, "group=" + common: 400, "group=" + rare + "," + common: 400, "group=" + rare + " kind=k1": 500, "group=" + rare + " created>30d": 350,
+		"group=" + rare: 350, "group=" + common: 400, "group=" + rare + "," + common: 400, "group=" + rare +
+			" kind=k1": 500, "group=" + rare + " created>30d": 350,
 	} {
 		f, err := job.ParseFilter(text, time.Now())
 		if err != nil {
@@ -130,7 +133,8 @@ func TestPlansOfGroups(t *testing.T) {
 	}
 }
 
-// asMember is the same with a store whose role is no superuser and owns no table, so that row security holds for it.
+// asMember is the same with a store whose role is no superuser and owns no table, so that row
+// security holds for it.
 func (l *listed) asMember(t *testing.T) *listed {
 	t.Helper()
 	role := "lists_" + strings.ToLower(job.NewID().Short())
@@ -147,7 +151,8 @@ func (l *listed) asMember(t *testing.T) *listed {
 	t.Cleanup(func() { s.Close() })
 	secured := false
 	err = s.look(t.Context(), "t", func(tx *tx) error {
-		return tx.commit(read("SELECT row_security_active('pawl.specs')", func(r *reader) error { secured = r.bool(); return nil }))
+		return tx.commit(read("SELECT row_security_active('pawl.specs')",
+			func(r *reader) error { secured = r.bool(); return nil }))
 	})
 	if err != nil || !secured {
 		t.Fatalf("row security: %t, %v", secured, err)
@@ -173,8 +178,9 @@ var (
 	anyOrder     = store.Sorts
 )
 
-// listShapes are filters, and about how many rows a page of 50 may read in an order by which it is found: those that it
-// has, as many for each further source, the sample that leads there, and all jobs of a worker.
+// listShapes are filters, and about how many rows a page of 50 may read in an order by which it is
+// found: those that it has, as many for each further source, the sample that leads there, and all
+// jobs of a worker.
 var listShapes = []struct {
 	filter string
 	by     []store.Sort
@@ -249,7 +255,8 @@ func (l *listed) explain(t *testing.T, reads int, statement func(tx *tx) (string
 		if sql, args, err = statement(tx); err != nil {
 			return err
 		}
-		return tx.commit(read("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+sql, func(r *reader) error { plan = r.json(); return nil }, args...))
+		return tx.commit(read("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) "+sql,
+			func(r *reader) error { plan = r.json(); return nil }, args...))
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, sql)
@@ -300,7 +307,10 @@ func TestFilterOfImpossibleValues(t *testing.T) {
 	for _, bad := range []string{"\x00", "a\x00", "\xff", "*\x00*"} {
 		for _, field := range []string{"name", "owner", "external_id", "message", "label.a"} {
 			for op, want := range map[job.Op]int{job.Is: 0, job.Like: 0, job.IsNot: 50} {
-				f := job.Filter{{Field: field, Op: op, Values: []string{bad}}, {Field: "hidden", Op: job.Is, Values: []string{"true", "false"}}}
+				f := job.Filter{
+					{Field: field, Op: op, Values: []string{bad}},
+					{Field: "hidden", Op: job.Is, Values: []string{"true", "false"}},
+				}
 				p, err := l.List(t.Context(), store.Query{Tenant: "t", Filter: f})
 				if err != nil || len(p.Jobs) != want {
 					t.Errorf("%s%s%q: %d jobs, %v; want %d", field, op, bad, len(p.Jobs), err, want)
@@ -347,7 +357,10 @@ func FuzzCursor(f *testing.F) {
 		}
 		f.Add(page.Next, i)
 	}
-	for i, m := range []string{"-created\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n-zzzzzzzzzzzz\n\n", "name\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n1\n\n\x00", "ended\nx"} {
+	for i, m := range []string{
+		"-created\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n-zzzzzzzzzzzz\n\n",
+		"name\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n1\n\n\x00", "ended\nx",
+	} {
 		f.Add(encodeMark(strings.Split(m, "\n")), i)
 	}
 	f.Fuzz(func(t *testing.T, cursor string, i int) {

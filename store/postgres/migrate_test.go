@@ -90,7 +90,8 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-// TestDocumentedVersion: the page of PostgreSQL shows what the newest version prints when it makes a schema.
+// TestDocumentedVersion: the page of PostgreSQL shows what the newest version prints when it makes
+// a schema.
 func TestDocumentedVersion(t *testing.T) {
 	t.Parallel()
 	v, err := migrator(t, testenv.Postgres(t).Database(t), "").Version(t.Context())
@@ -98,7 +99,8 @@ func TestDocumentedVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("../../docs/operations/postgresql.md")
-	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil || !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf("in pawl: 0 before, %d now\n", v.Known); err != nil ||
+		!strings.Contains(string(text), want) {
 		t.Errorf("no %q, %v", want, err)
 	}
 }
@@ -133,7 +135,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestRole runs the store as a role that has only the rights which the operations page lists, and shows the second wall.
+// TestRole runs the store as a role that has only the rights which the operations page lists, and
+// shows the second wall.
 func TestRole(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
@@ -149,10 +152,16 @@ func TestRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := s.Put(t.Context(), store.Resource{Tenant: acme, Kind: "queue", Name: "q", Doc: []byte(`{}`)}); err != nil {
+	if _, err := s.Put(t.Context(), store.Resource{
+		Tenant: acme, Kind: "queue", Name: "q",
+		Doc: []byte(`{}`),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Put(t.Context(), store.Resource{Tenant: store.Site, Kind: "key", Name: "k", Doc: []byte(`{}`)}); err != nil {
+	if _, err := s.Put(t.Context(), store.Resource{
+		Tenant: store.Site, Kind: "key", Name: "k",
+		Doc: []byte(`{}`),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for tenant, want := range map[string]bool{"": false, "other": false, acme: true, "*": true} {
@@ -161,7 +170,8 @@ func TestRole(t *testing.T) {
 		}
 		for _, table := range []string{"specs", "ended", "events", "resources"} {
 			var n int
-			if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pawl."+table).Scan(&n); err != nil || (n > 0) != want {
+			if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pawl."+table).Scan(&n); err != nil ||
+				(n > 0) != want {
 				t.Errorf("as tenant %q %d rows of %s are seen, %v", tenant, n, table, err)
 			}
 		}
@@ -169,7 +179,8 @@ func TestRole(t *testing.T) {
 		if err != nil || (tag.RowsAffected() > 0) != want {
 			t.Errorf("as tenant %q %d rows are changed, %v", tenant, tag.RowsAffected(), err)
 		}
-		_, err = conn.Exec(t.Context(), "INSERT INTO pawl.resources VALUES ('acme', 'queue', $1, 1, now(), '{}')", "of "+tenant)
+		_, err = conn.Exec(t.Context(), "INSERT INTO pawl.resources VALUES ('acme', 'queue', $1, 1, now(), '{}')",
+			"of "+tenant)
 		if (err == nil) != want {
 			t.Errorf("as tenant %q an insertion for another: %v", tenant, err)
 		}
@@ -183,10 +194,13 @@ func TestRole(t *testing.T) {
 		t.Errorf("tables with rows of tenants and without the wall that specs has: %s", unwalled)
 	}
 	for _, forbidden := range []string{
-		"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()", "TRUNCATE pawl.jobs",
-		"INSERT INTO pawl.era (least) VALUES (999)", "DELETE FROM pawl.era", "UPDATE pawl.labels SET value = ''", "UPDATE pawl.events SET message = ''",
+		"DROP TABLE pawl.jobs", "ALTER TABLE pawl.jobs DISABLE ROW LEVEL SECURITY", "CREATE TABLE pawl.x ()",
+		"TRUNCATE pawl.jobs",
+		"INSERT INTO pawl.era (least) VALUES (999)", "DELETE FROM pawl.era", "UPDATE pawl.labels SET value = ''",
+		"UPDATE pawl.events SET message = ''",
 		"UPDATE pawl.prerequisites SET need = ''", "DELETE FROM pawl.duties", "SELECT FROM pawl.others",
-		"INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)", "UPDATE pawl.migrations SET is_applied = false", "DELETE FROM pawl.migrations",
+		"INSERT INTO pawl.migrations (version_id, is_applied) VALUES (999, true)",
+		"UPDATE pawl.migrations SET is_applied = false", "DELETE FROM pawl.migrations",
 	} {
 		var refused *pgconn.PgError
 		if _, err := conn.Exec(t.Context(), forbidden); !errors.As(err, &refused) || refused.Code != "42501" {
@@ -202,7 +216,8 @@ const password = "x"
 func grant(t *testing.T, dsn string) {
 	t.Helper()
 	role := parsed(t, dsn).Database
-	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role)+"ALTER ROLE "+role+" LOGIN PASSWORD '"+password+"'")
+	execute(t, dsn, strings.ReplaceAll(postgres.Grants(""), "pawl_service", role)+"ALTER ROLE "+role+
+		" LOGIN PASSWORD '"+password+"'")
 }
 
 // granted returns the way to a database as the role that grant has made there.

@@ -106,7 +106,8 @@ func TestNextVersion(t *testing.T) {
 					t.Fatal(err)
 				}
 				if least := value[int64](t, conn, "SELECT least FROM pawl.era"); least != leastOf(version) {
-					t.Errorf("version %d lets processes work that know version %d, want %d", version, least, leastOf(version))
+					t.Errorf("version %d lets processes work that know version %d, want %d", version, least,
+						leastOf(version))
 				}
 				var text strings.Builder
 				if err := postgres.PrintNext(&text, "", version, migration); err != nil {
@@ -127,7 +128,8 @@ func TestNextVersion(t *testing.T) {
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
 		migrate(t, dsn, "")
-		s, m, admin, report := open(t, dsn, postgres.Options{}), nextMigrator(t, dsn, next), connect(t, dsn), connect(t, dsn)
+		s, m, admin, report := open(t, dsn, postgres.Options{}), nextMigrator(t, dsn, next), connect(t, dsn),
+			connect(t, dsn)
 		must(t, report, "BEGIN; LOCK TABLE pawl.jobs IN ACCESS SHARE MODE") // as one that reads jobs, for long
 		ended := make(chan error, 1)
 		go func() { ended <- m.Up(t.Context()) }()
@@ -154,7 +156,8 @@ func TestNextVersion(t *testing.T) {
 		if err := m.Up(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if !value[bool](t, connect(t, dsn), "SELECT indisvalid FROM pg_index WHERE indexrelid = 'pawl.jobs_next'::regclass") {
+		if !value[bool](t, connect(t, dsn),
+			"SELECT indisvalid FROM pg_index WHERE indexrelid = 'pawl.jobs_next'::regclass") {
 			t.Error("the index is of no use")
 		}
 	})
@@ -167,7 +170,8 @@ func TestNextVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := nextMigrator(t, dsn, fmt.Sprintf("-- +goose Up\nUPDATE pawl.era SET least = %d;\n-- +goose Down\nUPDATE pawl.era SET least = %d;\n",
+		m := nextMigrator(t, dsn, fmt.Sprintf(
+			"-- +goose Up\nUPDATE pawl.era SET least = %d;\n-- +goose Down\nUPDATE pawl.era SET least = %d;\n",
 			is.Known+1, leastOf(is.Known)))
 		if err := m.Up(t.Context()); err != nil {
 			t.Fatal(err)
@@ -234,7 +238,8 @@ func TestMigrationsStopNobody(t *testing.T) {
 	for name, text := range texts {
 		for _, m := range made.FindAllStringSubmatch(text, -1) {
 			if m[1] == "" && !strings.Contains(text, "CREATE TABLE "+m[2]+" ") {
-				t.Errorf("%s: %s: make it CONCURRENTLY, in a file with %q; CONTRIBUTING.md shows how", name, m[0], "-- +goose NO TRANSACTION")
+				t.Errorf("%s: %s: make it CONCURRENTLY, in a file with %q; CONTRIBUTING.md shows how", name, m[0],
+					"-- +goose NO TRANSACTION")
 			}
 		}
 	}

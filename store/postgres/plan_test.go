@@ -35,53 +35,59 @@ var uses = map[string][]string{
 	"finish":           {"jobs_pkey", "turns_pkey"},
 	"finish plain":     {"jobs_pkey"},
 	"claim handed":     {"sessions_pkey", "jobs_pkey"},
-	"pass on claimed":  {"jobs_pkey", "jobs_line", "jobs_kept", "turns_key", "turns_owed_tenant", "specs_pkey", "unique_keys_job"},
-	"apply judge":      {"jobs_pkey", "ended_pkey", "events_pkey"},
-	"write":            {"jobs_pkey"},
-	"write ends":       {"jobs_pkey"},
-	"write free":       {"unique_keys_job"},
-	"due":              {"jobs_pkey", "jobs_due", "specs_pkey"},
-	"pay":              {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
-	"apply limited":    {"jobs_pkey", "specs_pkey"},
-	"lines of":         {"jobs_line"},
-	"moments wake":     {"jobs_pkey", "jobs_due"},
-	"hand on pick":     {"turns_owed_tenant"},
-	"hand on owed":     {"turns_owed_tenant", "jobs_line"},
-	"hand on held":     {"turns_key"},
-	"hand on heads":    {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
-	"hand over heads":  {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
-	"turns enter":      {"jobs_pkey"},
-	"walk page":        {"jobs_pkey", "specs_pkey"},
-	"walk take in":     {"jobs_pkey"},
-	"turns return":     {"turns_pkey"},
-	"expire close":     {},
-	"expire":           {"jobs_pkey", "jobs_session", "specs_pkey"},
-	"lines ready":      {"jobs_ready"},
-	"renew":            {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
-	"events":           {"events_ord"},
-	"newest event":     {"events_ord"},
-	"events of one":    {"events_pkey"},
-	"recount":          {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
-	"recount look":     {"jobs_pkey", "jobs_needs", "jobs_group", "jobs_blocked", "prerequisites_job", "jobs_line", "turns_pkey", "turns_key", "turns_owed_tenant"},
-	"recount turns":    {"jobs_pkey", "turns_pkey", "turns_key"},
-	"recount lines":    {"jobs_line", "turns_owed_tenant"},
-	"note":             {"jobs_pkey", "events_pkey"},
-	"forget keys":      {"idempotency_at"},
-	"what is due":      {"jobs_due", "jobs_until"},
-	"groups open":      {},
-	"groups write":     {},
-	"groups hold":      {"jobs_group", "jobs_blocked", "jobs_line", "jobs_until"},
-	"groups wake":      {},
-	"groups heads":     {"jobs_pkey", "jobs_group", "specs_pkey"},
-	"groups left":      {"jobs_blocked", "jobs_group"}, // either by its group
-	"groups lapsing":   {"jobs_pkey", "jobs_until", "specs_pkey"},
-	"groups empty":     {"jobs_group", "jobs_blocked", "jobs_line"},
-	"groups remove":    {"jobs_group", "jobs_blocked", "jobs_line"},
-	"tests due":        {"jobs_group", "jobs_blocked"},
-	"lines groups":     {},
-	"lines limits":     {"jobs_line"},
-	"lines take":       {},
-	"overdue":          {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
+	"pass on claimed": {
+		"jobs_pkey", "jobs_line", "jobs_kept", "turns_key", "turns_owed_tenant", "specs_pkey",
+		"unique_keys_job",
+	},
+	"apply judge":     {"jobs_pkey", "ended_pkey", "events_pkey"},
+	"write":           {"jobs_pkey"},
+	"write ends":      {"jobs_pkey"},
+	"write free":      {"unique_keys_job"},
+	"due":             {"jobs_pkey", "jobs_due", "specs_pkey"},
+	"pay":             {"jobs_pkey", "ended_pkey", "specs_pkey", "prerequisites_pkey", "followups_pkey"},
+	"apply limited":   {"jobs_pkey", "specs_pkey"},
+	"lines of":        {"jobs_line"},
+	"moments wake":    {"jobs_pkey", "jobs_due"},
+	"hand on pick":    {"turns_owed_tenant"},
+	"hand on owed":    {"turns_owed_tenant", "jobs_line"},
+	"hand on held":    {"turns_key"},
+	"hand on heads":   {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
+	"hand over heads": {"jobs_pkey", "jobs_line", "jobs_kept", "jobs_order", "specs_pkey"},
+	"turns enter":     {"jobs_pkey"},
+	"walk page":       {"jobs_pkey", "specs_pkey"},
+	"walk take in":    {"jobs_pkey"},
+	"turns return":    {"turns_pkey"},
+	"expire close":    {},
+	"expire":          {"jobs_pkey", "jobs_session", "specs_pkey"},
+	"lines ready":     {"jobs_ready"},
+	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
+	"events":          {"events_ord"},
+	"newest event":    {"events_ord"},
+	"events of one":   {"events_pkey"},
+	"recount":         {"jobs_pkey", "jobs_needs", "prerequisites_job", "specs_pkey"},
+	"recount look": {
+		"jobs_pkey", "jobs_needs", "jobs_group", "jobs_blocked", "prerequisites_job", "jobs_line",
+		"turns_pkey", "turns_key", "turns_owed_tenant",
+	},
+	"recount turns":  {"jobs_pkey", "turns_pkey", "turns_key"},
+	"recount lines":  {"jobs_line", "turns_owed_tenant"},
+	"note":           {"jobs_pkey", "events_pkey"},
+	"forget keys":    {"idempotency_at"},
+	"what is due":    {"jobs_due", "jobs_until"},
+	"groups open":    {},
+	"groups write":   {},
+	"groups hold":    {"jobs_group", "jobs_blocked", "jobs_line", "jobs_until"},
+	"groups wake":    {},
+	"groups heads":   {"jobs_pkey", "jobs_group", "specs_pkey"},
+	"groups left":    {"jobs_blocked", "jobs_group"}, // either by its group
+	"groups lapsing": {"jobs_pkey", "jobs_until", "specs_pkey"},
+	"groups empty":   {"jobs_group", "jobs_blocked", "jobs_line"},
+	"groups remove":  {"jobs_group", "jobs_blocked", "jobs_line"},
+	"tests due":      {"jobs_group", "jobs_blocked"},
+	"lines groups":   {},
+	"lines limits":   {"jobs_line"},
+	"lines take":     {},
+	"overdue":        {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
 	"demand lines":    {"jobs_ready"},
@@ -90,22 +96,28 @@ var uses = map[string][]string{
 	"tie needs":       {"jobs_pkey"},
 }
 
-// TestPlans pins the indexes that the statements use: with statistics that are fresh, with none, and with some that were
-// taken when the tables looked different. A plan that a connection made at one time stays with it for long. A role that
-// is no superuser and owns no table has the same plans, though row security asks for the tenant of each row first.
+// TestPlans pins the indexes that the statements use: with statistics that are fresh, with none,
+// and with some that were taken when the tables looked different. A plan that a connection made at
+// one time stays with it for long. A role that is no superuser and owns no table has the same
+// plans, though row security asks for the tenant of each row first.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
-	for _, table := range []string{"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys", "idempotency", "turns", "turns_owed", "moments", "groups", "lines_owed"} {
+	for _, table := range []string{
+		"specs", "jobs", "ended", "events", "prerequisites", "followups", "unique_keys",
+		"idempotency", "turns", "turns_owed", "moments", "groups", "lines_owed",
+	} {
 		must(t, admin, "ALTER TABLE pawl."+table+" SET (autovacuum_enabled = false)")
 	}
 	grant(t, dsn)
 	member := parsed(t, dsn).Database
 	statements := everySent(t)
 	maps.Copy(statements, postgres.Statements)
-	var early []*planner // connections of the member that have made their plans before: those of the superuser have the same
+	// connections of the member that have made their plans before: those of the superuser have the
+	// same
+	var early []*planner
 	check := func(when string) {
 		now := []*planner{newPlanner(t, dsn, "postgres", statements), newPlanner(t, dsn, member, statements)}
 		if diff := cmp.Diff(now[0].check(when), now[1].check(when)); diff != "" {
@@ -137,12 +149,13 @@ func TestPlans(t *testing.T) {
 	fill(t, admin, 0, 20_000, 0, 0)
 	must(t, admin, "ANALYZE")
 	check("all living ones are ready, analyzed")
-	must(t, admin, "UPDATE pawl.jobs SET state = 'RUNNING', custody = 'worker', session = md5(id::text)::uuid, claim = id")
+	must(t, admin, "UPDATE pawl.jobs SET state = 'RUNNING', custody = 'worker', session = md5(id::text)::uuid, "+
+		"claim = id")
 	check("all that were ready are held")
 }
 
-// fill adds jobs: those that have ended, are ready, are held, and wait. Each that has ended was made under a key. Their ids
-// are the same in each run, so that plans are, too.
+// fill adds jobs: those that have ended, are ready, are held, and wait. Each that has ended was
+// made under a key. Their ids are the same in each run, so that plans are, too.
 func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	t.Helper()
 	const specs = `WITH new AS (SELECT md5((SELECT count(*) FROM pawl.specs) || ' ' || i)::uuid AS id, i FROM generate_series(1, $1::int) i), spec AS (
@@ -182,14 +195,15 @@ func fill(t *testing.T, admin *pgx.Conn, ended, ready, held, waiting int) {
 	must(t, admin, `INSERT INTO pawl.turns_owed (tenant, key, at) SELECT 'acme', 'gpu', now() FROM generate_series(1, $1::int / 10)`, held)
 }
 
-// everySent returns the statements that calls of all kinds send, by how they begin. They are found by what is sent, so that none
-// is forgotten; those that have a name are left out.
+// everySent returns the statements that calls of all kinds send, by how they begin. They are found
+// by what is sent, so that none is forgotten; those that have a name are left out.
 func everySent(t *testing.T) map[string]string {
 	t.Helper()
 	sent := map[string]string{}
 	dsn := clocked(t)
 	s, err := postgres.Recorded(dsn, func(sql string) {
-		if words := strings.Fields(sql); slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}, words[0]) {
+		if words := strings.Fields(sql); slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"},
+			words[0]) {
 			sent[strings.Join(words, " ")] = sql
 		}
 	})
@@ -212,16 +226,21 @@ func everySent(t *testing.T) map[string]string {
 	return sent
 }
 
-// makeEveryCall makes calls of all kinds of a store on a database with a clock, so that each statement is sent.
+// makeEveryCall makes calls of all kinds of a store on a database with a clock, so that each
+// statement is sent.
 func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 	t.Helper()
-	if _, err := s.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
+	if _, err := s.Put(t.Context(), store.Resource{
+		Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue,
+		Doc: json.RawMessage(`{}`),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	newClock(t, dsn).Advance(2 * hour) // nobody expires within a lease of the start of a process
 	m := &mixer{
-		s: s, conn: connect(t, dsn), turn: new(atomic.Int64), r: rand.New(rand.NewPCG(1, 7)), session: begin(t, s, hour),
-		ids: submit(t, s, newTasks(100)...),
+		s: s, conn: connect(t, dsn), turn: new(atomic.Int64), r: rand.New(rand.NewPCG(1, 7)),
+		session: begin(t, s, hour),
+		ids:     submit(t, s, newTasks(100)...),
 	}
 	for range 10 {
 		for i := range stirs {
@@ -244,7 +263,10 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"unwatched": func() error { _, err := s.Unwatched(ctx); return err },
 		"demand":    func() error { _, err := s.Demand(ctx, asking(m.session, 1)); return err },
 		"overdue": func() error {
-			_, err := s.Overdue(ctx, store.OverdueQuery{Kept: []store.Kept{{Tenant: acme, State: job.Finished, For: hour}}})
+			_, err := s.Overdue(ctx, store.OverdueQuery{Kept: []store.Kept{{
+				Tenant: acme, State: job.Finished,
+				For: hour,
+			}}})
 			return err
 		},
 		"another line": func() error {
@@ -324,7 +346,9 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		},
 		"behind": func() error {
 			for _, j := range []job.Job{
-				{Tenant: acme, Line: "gpu"}, {Tenant: acme, Place: job.Place{Custody: job.Ready}}, {Tenant: acme, Place: job.Place{Custody: job.Recovery}},
+				{Tenant: acme, Line: "gpu"},
+				{Tenant: acme, Place: job.Place{Custody: job.Ready}},
+				{Tenant: acme, Place: job.Place{Custody: job.Recovery}},
 			} {
 				if _, err := s.Behind(ctx, &j, 10); err != nil {
 					return err
@@ -347,7 +371,8 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"limits":  func() error { _, err := s.Limits(ctx, acme); return err },
 		"blocked": func() error { return blocked(t, s, newClock(t, dsn)) },
 		"moments": func() error {
-			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
+			if _, err := s.SetLimit(ctx, acme,
+				job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
 				return err
 			}
 			if _, err := s.Reserve(ctx, acme, []store.Ask{{Key: "dials/lab", N: 1}}); err != nil {
@@ -363,7 +388,10 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 			return err
 		},
 		"force": func() error {
-			_, _, err := s.Wish(ctx, store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true, Jobs: m.some(5)})
+			_, _, err := s.Wish(ctx, store.Wish{
+				Tenant: acme, By: "ann", Wish: job.WishCancel, Force: true,
+				Jobs: m.some(5),
+			})
 			return err
 		},
 	} {
@@ -429,13 +457,24 @@ var (
 
 var (
 	// whole are reads that need no condition: they take the first entries of an index.
-	whole = []string{"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_pkey", "turns_owed_pkey", "turns_owed_tenant"}
-	// lines are read from one end, and no further than needed: what sorts them has read all of them.
-	lines = []string{"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey", "idempotency_at", "jobs_line", "turns_owed_pkey", "jobs_group", "jobs_until"}
+	whole = []string{
+		"jobs_session", "jobs_due", "jobs_needs", "followups_pkey", "followups_job", "turns_pkey",
+		"turns_owed_pkey", "turns_owed_tenant",
+	}
+	// lines are read from one end, and no further than needed: what sorts them has read all of
+	// them.
+	lines = []string{
+		"jobs_ready", "jobs_due", "ended_ended", "ended_hidden", "events_ord", "followups_pkey",
+		"idempotency_at", "jobs_line", "turns_owed_pkey", "jobs_group", "jobs_until",
+	}
 )
 
-// needs are indexes which another one that is allowed, too, must not stand in for: it would be read to its end.
-var needs = map[string]string{"pass on": "jobs_kept", "pass on claimed": "jobs_kept", "hand on heads": "jobs_kept", "hand over heads": "jobs_kept"}
+// needs are indexes which another one that is allowed, too, must not stand in for: it would be read
+// to its end.
+var needs = map[string]string{
+	"pass on": "jobs_kept", "pass on claimed": "jobs_kept", "hand on heads": "jobs_kept",
+	"hand over heads": "jobs_kept",
+}
 
 // check looks at every plan, and returns the conditions by which each looks into indexes.
 func (p *planner) check(when string) map[string][]string {
@@ -477,7 +516,8 @@ func (p *planner) check(when string) map[string][]string {
 			case found && !regexp.MustCompile(`\b`+p.leads[index]+`\b`).MatchString(cond):
 				wrong("reads all of " + index + ", for it has no condition on " + p.leads[index])
 			}
-			if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) && !(name == "events" && strings.Contains(cond, "ord <= ")) {
+			if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) &&
+				!(name == "events" && strings.Contains(cond, "ord <= ")) {
 				wrong("sorts what it has read from " + index)
 			}
 		}
@@ -492,13 +532,16 @@ func (p *planner) check(when string) map[string][]string {
 	return conds
 }
 
-// again returns the line of a plan that counts what a part of the statement made, anew for each row of a nested loop: as many
-// steps as the square of the rows, which no plan for a few rows is afraid of.
+// again returns the line of a plan that counts what a part of the statement made, anew for each row
+// of a nested loop: as many steps as the square of the rows, which no plan for a few rows is afraid
+// of.
 func again(plan []string) string {
 	type node struct {
 		line             string
 		indent, children int
-		repeated         bool // it is, or is below, the inner side of a nested loop, with nothing between that keeps its rows
+		// it is, or is below, the inner side of a nested loop, with nothing between that keeps its
+		// rows
+		repeated bool
 	}
 	path := []node{{indent: -1}}
 	for _, line := range plan {
@@ -514,7 +557,8 @@ func again(plan []string) string {
 		if m != nil { // what has a name of its own is run once, or is no child
 			above.children++
 			inner := strings.Contains(above.line, "Nested Loop") && above.children == 2
-			n.repeated = (above.repeated || inner) && !strings.Contains(n.line, "Materialize") && !strings.Contains(n.line, "Memoize")
+			n.repeated = (above.repeated || inner) && !strings.Contains(n.line, "Materialize") &&
+				!strings.Contains(n.line, "Memoize")
 		}
 		if n.repeated && strings.Contains(n.line, "CTE Scan") && strings.Contains(above.line, "Aggregate") {
 			return above.line

@@ -53,14 +53,18 @@ func TestNextVersion(t *testing.T) {
 	}
 
 	later := Options{migrations: withNext(t, is.Known)}
-	if _, err := Open(ctx, dir, Options{ReadOnly: true, migrations: later.migrations}); job.KindOf(err) != job.Unavailable {
+	if _, err := Open(ctx, dir, Options{
+		ReadOnly:   true,
+		migrations: later.migrations,
+	}); job.KindOf(err) != job.Unavailable {
 		t.Errorf("read by the next version, of this one: %v", err)
 	}
 	s, err = Open(ctx, dir, later)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Schema(ctx); err != nil || got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known + 1, Fits: true}) {
+	if got, err := s.Schema(ctx); err != nil ||
+		got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known + 1, Fits: true}) {
 		t.Errorf("the next version sees %+v, %v", got, err)
 	}
 	if page, err := s.List(ctx, store.Query{Tenant: "t"}); err != nil || len(page.Jobs) != 1 {
@@ -76,7 +80,8 @@ func TestNextVersion(t *testing.T) {
 			t.Errorf("opened by this version, of the next (%+v): %v", o, err)
 		}
 	}
-	if got, err := Schema(ctx, dir); err != nil || got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known}) {
+	if got, err := Schema(ctx, dir); err != nil ||
+		got != (store.SchemaVersion{Version: is.Known + 1, Known: is.Known}) {
 		t.Errorf("this version sees %+v, %v", got, err)
 	}
 
@@ -115,7 +120,8 @@ func down(t *testing.T, dir string, migrations fs.FS, version int64) {
 // objects lists what is in a database.
 func objects(t *testing.T, s *Store) (all []string) {
 	t.Helper()
-	rows, err := s.read.QueryContext(t.Context(), `SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1`)
+	rows, err := s.read.QueryContext(t.Context(),
+		`SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,19 +23,23 @@ func TestBenchLocal(t *testing.T) {
 	keys := map[string][]string{
 		"run": {"runs", "seconds", "target_seconds", "seconds_runs", "sh_seconds"},
 		"launch": {
-			"jobs", "slots", "jobs_per_second", "target_jobs_per_second", "bare_jobs_per_second", "ratio_to_bare", "cpu_us_per_job",
+			"jobs", "slots", "jobs_per_second", "target_jobs_per_second", "bare_jobs_per_second", "ratio_to_bare",
+			"cpu_us_per_job",
 			"programs_cpu_us_per_job", "bare_cpu_us_per_job", "statements_per_job",
 		},
 		"end": {"programs", "p50_ms", "p99_ms", "max_ms", "target_p99_ms", "bare_p50_ms", "bare_p99_ms", "bare_max_ms"},
 		"sleep": {
-			"sleepers", "peak_rss_mb", "target_peak_rss_mb", "rss_mb", "rss_anon_mb", "rss_kb_per_sleeper", "descriptors", "goroutines",
-			"idle_cpu_percent", "launch_seconds", "notice_p50_ms", "notice_max_ms", "target_notice_ms", "cancel_seconds", "processes_left",
+			"sleepers", "peak_rss_mb", "target_peak_rss_mb", "rss_mb", "rss_anon_mb", "rss_kb_per_sleeper",
+			"descriptors", "goroutines",
+			"idle_cpu_percent", "launch_seconds", "notice_p50_ms", "notice_max_ms", "target_notice_ms",
+			"cancel_seconds", "processes_left",
 			"bare_sleepers", "bare_rss_kb_per_sleeper", "bare_descriptors_per_sleeper", "bare_goroutines_per_sleeper",
 		},
 	}
 	t.Run("all parts", func(t *testing.T) {
 		dir := t.TempDir()
-		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand), strings.Fields("local --runs 1 --jobs 6 --ends 3 --sleepers 25 -o json --dir "+dir)...)
+		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand),
+			strings.Fields("local --runs 1 --jobs 6 --ends 3 --sleepers 25 -o json --dir "+dir)...)
 		got := map[string]any{}
 		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 			t.Fatal(err)
@@ -72,10 +76,13 @@ func TestBenchLocal(t *testing.T) {
 			}
 		}
 		for name, list := range map[string][]string{
-			"run":    {"seconds", "sh_seconds"},
-			"launch": {"slots", "jobs_per_second", "bare_jobs_per_second", "ratio_to_bare", "cpu_us_per_job", "programs_cpu_us_per_job", "bare_cpu_us_per_job", "statements_per_job"},
-			"end":    {"p50_ms", "bare_p50_ms"},
-			"sleep":  {"peak_rss_mb", "rss_mb", "rss_anon_mb", "notice_p50_ms", "launch_seconds", "cancel_seconds"},
+			"run": {"seconds", "sh_seconds"},
+			"launch": {
+				"slots", "jobs_per_second", "bare_jobs_per_second", "ratio_to_bare", "cpu_us_per_job",
+				"programs_cpu_us_per_job", "bare_cpu_us_per_job", "statements_per_job",
+			},
+			"end":   {"p50_ms", "bare_p50_ms"},
+			"sleep": {"peak_rss_mb", "rss_mb", "rss_anon_mb", "notice_p50_ms", "launch_seconds", "cancel_seconds"},
 		} {
 			for _, key := range list {
 				if v, ok := part[name][key].(float64); !ok || v <= 0 {
@@ -87,8 +94,10 @@ func TestBenchLocal(t *testing.T) {
 	})
 	t.Run("one part, for people", func(t *testing.T) {
 		dir := t.TempDir()
-		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand), "local", "--only", "run", "--runs", "1", "--dir", dir).String()
-		if !strings.Contains(out, "pawl run:") || strings.Contains(out, "launches:") || !strings.Contains(out, "file system:") {
+		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand), "local", "--only",
+			"run", "--runs", "1", "--dir", dir).String()
+		if !strings.Contains(out, "pawl run:") || strings.Contains(out, "launches:") ||
+			!strings.Contains(out, "file system:") {
 			t.Errorf("got:\n%s", out)
 		}
 		benchtest.WantEmpty(t, dir)
@@ -97,7 +106,8 @@ func TestBenchLocal(t *testing.T) {
 		dir := t.TempDir()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := benchtest.TryBench(ctx, bench.Command(LocalCommand, PaperCommand), "local", "--only", "sleep", "--sleepers", "2000", "--dir", dir)
+		_, err := benchtest.TryBench(ctx, bench.Command(LocalCommand, PaperCommand), "local", "--only", "sleep",
+			"--sleepers", "2000", "--dir", dir)
 		if err == nil || !strings.Contains(err.Error(), "stopped") {
 			t.Errorf("got %v", err)
 		}
@@ -117,7 +127,8 @@ func TestBenchLocal(t *testing.T) {
 			"--sleepers 1000000": "1000000 programs cannot sleep here at once",
 		} {
 			dir := t.TempDir()
-			_, err := benchtest.TryBench(t.Context(), bench.Command(LocalCommand, PaperCommand), append(strings.Fields("local "+args), "--dir", dir)...)
+			_, err := benchtest.TryBench(t.Context(), bench.Command(LocalCommand, PaperCommand),
+				append(strings.Fields("local "+args), "--dir", dir)...)
 			var usage *term.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", args, err, want)

@@ -20,8 +20,10 @@ import (
 
 func TestBenchPaper(t *testing.T) {
 	keys := append([]string{
-		"jobs", "limit", "speedup", "seed", "database", "efficiency", "efficiency_list", "makespan_seconds", "ideal_seconds", "list_seconds", "lost", "failed",
-		"launched_twice", "max_running", "submit_seconds", "full_seconds", "peak_mb", "cpu_us_per_job", "programs_cpu_us_per_job", "statements_per_job",
+		"jobs", "limit", "speedup", "seed", "database", "efficiency", "efficiency_list", "makespan_seconds",
+		"ideal_seconds", "list_seconds", "lost", "failed",
+		"launched_twice", "max_running", "submit_seconds", "full_seconds", "peak_mb", "cpu_us_per_job",
+		"programs_cpu_us_per_job", "statements_per_job",
 		"running", "running_every_seconds",
 	}, benchtest.MachineKeys...)
 	for _, database := range []string{"SQLite", "PostgreSQL"} {
@@ -45,7 +47,8 @@ func TestBenchPaper(t *testing.T) {
 				t.Errorf("efficiency is %v: that is faster than can be", got["efficiency"])
 			}
 			if number("efficiency_list") < number("efficiency") {
-				t.Errorf("efficiency_list is %v, and efficiency %v: list scheduling leaves no place unused but at the end", got["efficiency_list"], got["efficiency"])
+				t.Errorf("efficiency_list is %v, and efficiency %v: list scheduling leaves no place unused but "+
+					"at the end", got["efficiency_list"], got["efficiency"])
 			}
 			wantSound(t, got, 3)
 			benchtest.WantEmpty(t, dir)
@@ -55,18 +58,22 @@ func TestBenchPaper(t *testing.T) {
 		})
 	}
 	t.Run("with trouble", func(t *testing.T) {
-		got := benchtest.Measured(t, bench.Command(LocalCommand, PaperCommand), append([]string{"blocked", "outages", "off", "ideal_left_seconds", "efficiency_left"}, keys...),
-			strings.Fields("local-paper --trouble --jobs 12 --speedup 200 --limit 3 --seed 7 -o json --dir "+t.TempDir())...)
+		got := benchtest.Measured(t, bench.Command(LocalCommand, PaperCommand),
+			append([]string{"blocked", "outages", "off", "ideal_left_seconds", "efficiency_left"}, keys...),
+			strings.Fields("local-paper --trouble --jobs 12 --speedup 200 --limit 3 --seed 7 -o json --dir "+
+				t.TempDir())...)
 		wantSound(t, got, 3)
 		wantPositive(t, got, "outages", "off", "ideal_left_seconds", "efficiency_left")
-		if n, found := got["blocked"].(float64); !found || n < 0 || n > 12 { // when a job looks for its files is up to the machine
+		// when a job looks for its files is up to the machine
+		if n, found := got["blocked"].(float64); !found || n < 0 || n > 12 {
 			t.Errorf("%v of 12 jobs were blocked", got["blocked"])
 		}
 	})
 	for _, preset := range []string{"throttles", "quotas,batches", "tapis"} {
 		t.Run("as "+preset, func(t *testing.T) {
 			got := benchtest.Measured(t, bench.Command(LocalCommand, PaperCommand), append([]string{"preset"}, keys...),
-				strings.Fields("local-paper --jobs 12 --speedup 200 --limit 3 -o json --preset "+preset+" --dir "+t.TempDir())...)
+				strings.Fields("local-paper --jobs 12 --speedup 200 --limit 3 -o json --preset "+preset+" --dir "+
+					t.TempDir())...)
 			if got["preset"] != preset {
 				t.Errorf("preset is %v, want %s", got["preset"], preset)
 			}
@@ -75,8 +82,12 @@ func TestBenchPaper(t *testing.T) {
 	}
 	t.Run("for people", func(t *testing.T) {
 		dir := t.TempDir()
-		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand), strings.Fields("local-paper --jobs 3 --speedup 1000 --slots 2 --dir "+dir)...).String()
-		for _, want := range []string{"efficiency:", "list scheduling:", "0 lost, 0 failed, 0 launched twice", "limit 50", "3 programs on SQLite", "file system:"} {
+		out := benchtest.RunBench(t, t.Context(), bench.Command(LocalCommand, PaperCommand),
+			strings.Fields("local-paper --jobs 3 --speedup 1000 --slots 2 --dir "+dir)...).String()
+		for _, want := range []string{
+			"efficiency:", "list scheduling:", "0 lost, 0 failed, 0 launched twice",
+			"limit 50", "3 programs on SQLite", "file system:",
+		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is missing in:\n%s", want, out)
 			}
@@ -85,16 +96,19 @@ func TestBenchPaper(t *testing.T) {
 	})
 	t.Run("flags that cannot be are refused", func(t *testing.T) {
 		for args, want := range map[string]string{
-			"--jobs 0":                       "--jobs 0 is out of range",
-			"--speedup 0":                    "--speedup 0 is out of range",
-			"--limit 0":                      "--limit 0 is out of range",
-			"--slots -1":                     "--slots -1 is out of range",
-			"--timeout 0s":                   "--timeout 0s is out of range",
-			"--seed x":                       "invalid argument",
-			"--jobs 1 --preset airavata":     "--preset airavata is unknown: give tapis, or some of throttles,batches,quotas",
-			"--jobs 1 --preset quotas,batch": "--preset batch is unknown: give tapis, or some of throttles,batches,quotas",
+			"--jobs 0":     "--jobs 0 is out of range",
+			"--speedup 0":  "--speedup 0 is out of range",
+			"--limit 0":    "--limit 0 is out of range",
+			"--slots -1":   "--slots -1 is out of range",
+			"--timeout 0s": "--timeout 0s is out of range",
+			"--seed x":     "invalid argument",
+			"--jobs 1 --preset airavata": "--preset airavata is unknown: give tapis, or some of " +
+				"throttles,batches,quotas",
+			"--jobs 1 --preset quotas,batch": "--preset batch is unknown: give tapis, or some of " +
+				"throttles,batches,quotas",
 		} {
-			_, err := benchtest.TryBench(t.Context(), bench.Command(LocalCommand, PaperCommand), strings.Fields("local-paper "+args)...)
+			_, err := benchtest.TryBench(t.Context(), bench.Command(LocalCommand, PaperCommand),
+				strings.Fields("local-paper "+args)...)
 			var usage *term.UsageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", args, err, want)
@@ -126,8 +140,9 @@ func wantPositive(t *testing.T, got map[string]any, keys ...string) {
 	}
 }
 
-// TestOutagesOfASeed: whatever the seed, a server is away for a twentieth of the ideal time, and of the default seed so many meet an outage as are
-// to be blocked, with room for what differs from run to run.
+// TestOutagesOfASeed: whatever the seed, a server is away for a twentieth of the ideal time, and of
+// the default seed so many meet an outage as are to be blocked, with room for what differs from run
+// to run.
 func TestOutagesOfASeed(t *testing.T) {
 	const ideal = 200 * time.Second
 	for seed := range uint64(10) {
@@ -168,7 +183,8 @@ func TestSleepsOfASeed(t *testing.T) {
 	if !slices.Equal(all, b.sleeps()) {
 		t.Error("the same seed draws other times")
 	}
-	if least, most := slices.Min(all), slices.Max(all); least < 300*time.Millisecond || least > 310*time.Millisecond || most < 1790*time.Millisecond || most > 1800*time.Millisecond {
+	if least, most := slices.Min(all), slices.Max(all); least < 300*time.Millisecond ||
+		least > 310*time.Millisecond || most < 1790*time.Millisecond || most > 1800*time.Millisecond {
 		t.Errorf("times from %v to %v, want 300 ms to 1.8 s", least, most)
 	}
 	b.seed = 4

@@ -19,7 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// inTrouble is a service as pawl run wires it, on a database for many processes or that of its folder. It ends with the test.
+// inTrouble is a service as pawl run wires it, on a database for many processes or that of its
+// folder. It ends with the test.
 func inTrouble(t *testing.T, postgres bool) *programBed {
 	if testing.Short() {
 		t.Skip("-short")
@@ -84,18 +85,27 @@ func TestWithoutTheServer(t *testing.T) {
 		w.Write([]byte("it is here\n"))
 	}))
 	defer server.Close()
-	doc, err := job.Encode(job.RecoveryPolicy{Name: string(job.FilesUnavailable), Stages: []job.Stage{{Every: job.Duration(gone() / 6)}}})
+	doc, err := job.Encode(job.RecoveryPolicy{
+		Name:   string(job.FilesUnavailable),
+		Stages: []job.Stage{{Every: job.Duration(gone() / 6)}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := p.Policies().Apply(p.ctx, doc, pawl.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetLimit(p.ctx, job.Limit{Key: job.RateReleases + "/*", Most: 100, Per: job.Duration(time.Second)}); err != nil {
+	if err := p.SetLimit(p.ctx, job.Limit{
+		Key: job.RateReleases + "/*", Most: 100,
+		Per: job.Duration(time.Second),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	ids, err := p.submit(jobs, func(int) job.Spec {
-		return job.Spec{Command: []string{"grep", "-q", "it is here", "in"}, Inputs: []job.Input{{From: server.URL + "/in", To: "in"}}}
+		return job.Spec{
+			Command: []string{"grep", "-q", "it is here", "in"},
+			Inputs:  []job.Input{{From: server.URL + "/in", To: "in"}},
+		}
 	})
 	if err != nil {
 		t.Fatal(err)

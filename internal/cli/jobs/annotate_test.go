@@ -18,7 +18,10 @@ func TestAnnotation(t *testing.T) {
 		want    job.Annotation
 		wrong   string
 	}{
-		{args: []string{"a=x=1", "b=", "c-", "d-e-"}, want: job.Annotation{Labels: map[string]*string{"a": &x, "b": &none, "c": nil, "d-e": nil}}},
+		{
+			args: []string{"a=x=1", "b=", "c-", "d-e-"},
+			want: job.Annotation{Labels: map[string]*string{"a": &x, "b": &none, "c": nil, "d-e": nil}},
+		},
 		{notes: `{"a":1}`, want: job.Annotation{Notes: []byte(`{"a":1}`)}},
 		{notes: `{`, wrong: "--notes is not JSON"},
 		{wrong: "nothing is to be changed"},

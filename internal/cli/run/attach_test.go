@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestOthers counts what pawl run runs besides its job: programs, and not tasks, of which it handles none.
+// TestOthers counts what pawl run runs besides its job: programs, and not tasks, of which it
+// handles none.
 func TestOthers(t *testing.T) {
 	n, err := node.Open(t.Context(), t.TempDir(), node.Options{})
 	if err != nil {
@@ -50,7 +51,10 @@ func TestFolderThatAProgramWithoutASocketHas(t *testing.T) {
 	defer view.Close()
 	r := &run{dir: dir, view: view}
 	_, err = r.attach(t.Context(), nil)
-	for _, want := range []string{dir + " is in use by process ", "which does not answer; nothing was submitted: wait for its end, or stop it"} {
+	for _, want := range []string{
+		dir + " is in use by process ",
+		"which does not answer; nothing was submitted: wait for its end, or stop it",
+	} {
 		if job.KindOf(err) != job.Locked || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
 		}

@@ -36,15 +36,33 @@ func TestServerOf(t *testing.T) {
 		{server: "https://lab", want: &Server{url: "https://lab"}},
 		{server: "https://lab", args: []string{"--dir", dir}},
 		{server: "https://lab", args: []string{"--server="}},
-		{server: "https://lab", args: []string{"--server=https://other/pawl/"}, want: &Server{url: "https://other/pawl"}},
+		{
+			server: "https://lab", args: []string{"--server=https://other/pawl/"},
+			want: &Server{url: "https://other/pawl"},
+		},
 		{server: "https://lab", token: "t", want: &Server{url: "https://lab", token: "t"}},
 		{server: "https://lab", token: "t", args: []string{"--token-file", given}, wrong: "does not hold one token"},
-		{server: "https://lab", token: "t", args: []string{"--token-file", write("one", "from-a-file\n")}, want: &Server{url: "https://lab", token: "from-a-file"}},
+		{
+			server: "https://lab", token: "t", args: []string{"--token-file", write("one", "from-a-file\n")},
+			want: &Server{url: "https://lab", token: "from-a-file"},
+		},
 		{server: "https://lab", args: []string{"--token-file", "/nonexistent"}, wrong: "no such file"},
-		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295/"}, want: &Server{url: "http://127.0.0.1:7295", token: "of the folder"}},
-		{args: []string{"--dir", dir, "--server", "http://127.0.0.1:7296"}, want: &Server{url: "http://127.0.0.1:7296"}},
-		{args: []string{"--dir", dir, "--server", "http://localhost:7295"}, want: &Server{url: "http://localhost:7295"}},
-		{token: "t", args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295"}, want: &Server{url: "http://127.0.0.1:7295", token: "t"}},
+		{
+			args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295/"},
+			want: &Server{url: "http://127.0.0.1:7295", token: "of the folder"},
+		},
+		{
+			args: []string{"--dir", dir, "--server", "http://127.0.0.1:7296"},
+			want: &Server{url: "http://127.0.0.1:7296"},
+		},
+		{
+			args: []string{"--dir", dir, "--server", "http://localhost:7295"},
+			want: &Server{url: "http://localhost:7295"},
+		},
+		{
+			token: "t", args: []string{"--dir", dir, "--server", "http://127.0.0.1:7295"},
+			want: &Server{url: "http://127.0.0.1:7295", token: "t"},
+		},
 	} {
 		t.Run(fmt.Sprint(tt.server, tt.token, tt.args), func(t *testing.T) {
 			t.Setenv(serverVariable, tt.server)

@@ -28,7 +28,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A folder that another process has, or that a newer Pawl made, is nothing that the caller did wrong.
+// A folder that another process has, or that a newer Pawl made, is nothing that the caller did
+// wrong.
 func TestExitCodesOfFolders(t *testing.T) {
 	for _, kind := range []job.ErrorKind{job.Locked, job.Newer} {
 		if code, ok := exitOf[kind]; ok {

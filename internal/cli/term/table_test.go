@@ -21,7 +21,8 @@ func TestTable(t *testing.T) {
 	}
 	draw := func(width int) string {
 		var b bytes.Buffer
-		tab := NewTable(&b, false, Column{Title: "ID"}, Column{Title: "NAME", Least: 12}, Column{Title: "STATE"}, Column{Title: "SPARE", Spare: 1}, Column{Title: "WHY", Least: 16})
+		tab := NewTable(&b, false, Column{Title: "ID"}, Column{Title: "NAME", Least: 12}, Column{Title: "STATE"},
+			Column{Title: "SPARE", Spare: 1}, Column{Title: "WHY", Least: 16})
 		tab.width = width
 		for _, r := range rows {
 			tab.Row(r...)
@@ -52,10 +53,12 @@ func TestTable(t *testing.T) {
 			t.Errorf("no id at %d:\n%s", width, got)
 		}
 	}
-	if got := draw(0); !strings.Contains(got, id.String()) || !strings.Contains(got, strings.Repeat("日本", 40)) || !strings.Contains(got, `why\nnot`) {
+	if got := draw(0); !strings.Contains(got, id.String()) || !strings.Contains(got, strings.Repeat("日本", 40)) ||
+		!strings.Contains(got, `why\nnot`) {
 		t.Errorf("with any width:\n%s", got)
 	}
-	const want = "ID        NAME             STATE     SPARE  WHY\n8a3e1b77  short            \x1b[31mFAILED\x1b[0m    x      why\\nnot\n"
+	const want = "ID        NAME             STATE     SPARE  WHY\n8a3e1b77  short            " +
+		"\x1b[31mFAILED\x1b[0m    x      why\\nnot\n"
 	if got := draw(60); !strings.HasPrefix(got, want) {
 		t.Errorf("at 60:\n%s", got)
 	}

@@ -13,7 +13,8 @@ func TestDeadly(t *testing.T) {
 	if checks.Deadly([]store.Event{{Event: lost}}) {
 		t.Error("a program that was lost for another reason")
 	}
-	lost.Message = "the program is gone; 3 looks at what the program left have killed the process that looked, so nobody"
+	lost.Message = "the program is gone; 3 looks at what the program left have killed the process that looked, " +
+		"so nobody"
 	if !checks.Deadly([]store.Event{{}, {Event: lost}}) {
 		t.Error("it is not found")
 	}
@@ -31,7 +32,8 @@ func TestPoisoned(t *testing.T) {
 	later := event(job.StagingInputs, job.Gate, job.CauseWork, "waits for its moment")
 	passed := event(job.Waiting, job.Gate, job.CauseWork, "")
 	staged := event(job.StagingJob, job.Worker, job.CauseWork, "")
-	paused := event(job.Paused, job.User, job.CauseExpired, "paused by ana: it goes on when it is resumed; before that: the process that ran it died")
+	paused := event(job.Paused, job.User, job.CauseExpired,
+		"paused by ana: it goes on when it is resumed; before that: the process that ran it died")
 	resumed := event(job.StagingInputs, job.Ready, job.CauseWish, "")
 	for _, tt := range []struct {
 		what    string
@@ -44,7 +46,10 @@ func TestPoisoned(t *testing.T) {
 		{"it waits for its moment", []store.Event{later}, true},
 		{"it waits for its turn", []store.Event{passed}, true},
 		{"a step comes to its end", []store.Event{staged, died}, false},
-		{"a death pauses it", []store.Event{staged, died, claimed, died, claimed, died, claimed, paused, resumed, claimed}, true},
+		{"a death pauses it", []store.Event{
+			staged, died, claimed, died, claimed, died, claimed, paused, resumed,
+			claimed,
+		}, true},
 	} {
 		var history []store.Event
 		for range job.PoisonAt - 1 {

@@ -31,7 +31,10 @@ func TestRead(t *testing.T) {
 	note("span %s 1 0 1.5 2.5", a)
 	note("canceled %s", b)
 	sound := 9
-	for _, bad := range []string{"", "song %s", "task %s 1", "task %s 1 x", "launch %s x 1", "span %s 1 1 x 2", "accepted %s a FAILED 1 - -"} {
+	for _, bad := range []string{
+		"", "song %s", "task %s 1", "task %s 1 x", "launch %s x 1", "span %s 1 1 x 2",
+		"accepted %s a FAILED 1 - -",
+	} {
 		if bad != "" {
 			note(bad, b)
 		} else {
@@ -51,7 +54,10 @@ func TestRead(t *testing.T) {
 		Launches: map[job.ID]map[int]int{a: {1: 1}},
 		Tasks:    map[job.ID]map[ledger.TaskRun]int{b: {{Attempt: 2, Epoch: 7}: 1}},
 		Runs:     []*ledger.Run{{Job: a, Attempt: 1, Begin: 4, End: 7}, {Job: b, Attempt: 2, Epoch: 7, Begin: 5}},
-		Spans:    []ledger.Span{{Job: a, Attempt: 1, Begin: 1500*time.Millisecond + ledger.Centisecond, End: 2500 * time.Millisecond}},
+		Spans: []ledger.Span{{
+			Job: a, Attempt: 1, Begin: 1500*time.Millisecond + ledger.Centisecond,
+			End: 2500 * time.Millisecond,
+		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -12,9 +12,11 @@ import (
 func TestWhatIsPrinted(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":           "module x\n",
-		"good/g_test.go":   "package good\nimport (\"fmt\"; \"testing\")\nfunc Test(t *testing.T) { fmt.Println(\"chatter\"); t.Log(\"more of it\") }\n",
-		"bad/b_test.go":    "package bad\nimport \"testing\"\nfunc Test(t *testing.T) { t.Run(\"a/b\", func(t *testing.T) { t.Error(\"no\") }) }\nfunc TestGood(t *testing.T) { t.Log(\"chatter\") }\n",
+		"go.mod": "module x\n",
+		"good/g_test.go": "package good\nimport (\"fmt\"; \"testing\")\nfunc Test(t *testing.T) { " +
+			"fmt.Println(\"chatter\"); t.Log(\"more of it\") }\n",
+		"bad/b_test.go": "package bad\nimport \"testing\"\nfunc Test(t *testing.T) { t.Run(\"a/b\", func(t " +
+			"*testing.T) { t.Error(\"no\") }) }\nfunc TestGood(t *testing.T) { t.Log(\"chatter\") }\n",
 		"torn/t_test.go":   "package torn\nimport \"testing\"\nfunc Test(t *testing.T) { panic(\"torn apart\") }\n",
 		"broken/b_test.go": "package broken\nimport \"testing\"\nfunc Test(t *testing.T) { nobody() }\n",
 		"none/n.go":        "package none\n",
@@ -37,7 +39,8 @@ func TestWhatIsPrinted(t *testing.T) {
 		}
 		return out.String(), code
 	}
-	if out, code := tests("./good", "./none"); code != 0 || !regexp.MustCompile(`^(ok  \tx/good\t\S+\n|\?.*\n)the slowest tests:\n +\d\.\d\ds  x/good Test\n(ok  \tx/good\t\S+\n|\?.*\n)$`).MatchString(out) {
+	if out, code := tests("./good", "./none"); code != 0 ||
+		!regexp.MustCompile(`^(ok  \tx/good\t\S+\n|\?.*\n)the slowest tests:\n +\d\.\d\ds  x/good Test\n(ok  \tx/good\t\S+\n|\?.*\n)$`).MatchString(out) {
 		t.Errorf("exit code %d of tests that pass, and they say:\n%s", code, out)
 	}
 	out, code := tests("./...")

@@ -51,7 +51,10 @@ var spoils = []spoil{
 	{name: "stranger", job: task, do: note("task", "2 2")},
 	{name: "stranger", job: program, do: note("launch", "2 1")},
 	{name: "twice", do: forget(twice)},
-	{name: "twice", do: func(_ *testing.T, w *world, p *promise) { w.book.accept(order{name: "storm-x"}, w.promise(task).id) }},
+	{name: "twice", do: func(_ *testing.T, w *world, p *promise) {
+		w.book.accept(order{name: "storm-x"},
+			w.promise(task).id)
+	}},
 	{name: "twice", sql: `UPDATE jobs SET external_id = 'x', tenant = 't' || seq`},
 
 	{name: "launched_twice", job: program, do: again("launch")},
@@ -82,8 +85,14 @@ var spoils = []spoil{
 	{name: "poison", job: broke, sql: `UPDATE jobs SET code = 'POISON' WHERE id = ?1`},
 	{name: "result", job: task, sql: `UPDATE jobs SET result = '{"epoch": 7}' WHERE id = ?1`},
 	{name: "result", job: task, sql: `UPDATE jobs SET result = '' WHERE id = ?1`},
-	{name: "archive", job: program, do: func(t *testing.T, w *world, p *promise) { write(t, w.in("archive", p, "stdout"), "more") }},
-	{name: "archive", job: program, do: func(t *testing.T, w *world, p *promise) { must(t, os.Remove(w.in("archive", p, "stdout"))) }},
+	{name: "archive", job: program, do: func(t *testing.T, w *world, p *promise) {
+		write(t,
+			w.in("archive", p, "stdout"), "more")
+	}},
+	{name: "archive", job: program, do: func(t *testing.T, w *world, p *promise) {
+		must(t,
+			os.Remove(w.in("archive", p, "stdout")))
+	}},
 
 	{name: "history", job: task, sql: `DELETE FROM events WHERE n = 2 AND job = ` + seq},
 	{name: "history", job: task, sql: `DELETE FROM events WHERE job = ` + seq},
@@ -103,10 +112,18 @@ var spoils = []spoil{
 	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event { return all[:len(all)-1] })},
 	{name: "events", job: task, do: ears(func([]job.Event) []job.Event { return nil })},
 	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event { return append(all, all[len(all)-1]) })},
-	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event { all[0], all[1] = all[1], all[0]; return all })},
+	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event {
+		all[0], all[1] = all[1],
+			all[0]
+		return all
+	})},
 	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event { all[1].Message = "other"; return all })},
-	{name: "events", job: task, do: ears(func(all []job.Event) []job.Event { all[1].At = all[1].At.Add(time.Second); return all })},
-	{name: "events", job: deleted, do: func(_ *testing.T, _ *world, p *promise) { p.deleting, p.deleted = false, false }},
+	{name: "events", job: task, do: ears(
+		func(all []job.Event) []job.Event { all[1].At = all[1].At.Add(time.Second); return all })},
+	{name: "events", job: deleted, do: func(_ *testing.T, _ *world, p *promise) {
+		p.deleting, p.deleted = false,
+			false
+	}},
 	{name: "events", job: task, do: hears(2, 4)},
 	{name: "events", job: task, do: hears(1, 2, 2)},
 	{name: "events", job: task, do: hears(1, 3, 2)},
@@ -122,10 +139,16 @@ var spoils = []spoil{
 	{name: "session_left", sql: `UPDATE sessions SET ended = NULL`},
 	{name: "session_left", job: task, sql: `UPDATE jobs SET session = randomblob(16) WHERE id = ?1`},
 	{name: "duty_left", sql: `UPDATE sessions SET ended = NULL`},
-	{name: "followup_left", job: task, sql: `INSERT INTO followups (debt, job, at) VALUES ('dependants', ` + seq + `, 1)`},
-	{name: "prerequisite_left", job: task, sql: `INSERT INTO prerequisites (needs, job, need) VALUES (1, ` + seq + `, 'ended')`},
+	{name: "followup_left", job: task, sql: `INSERT INTO followups (debt, job, at) VALUES ('dependants', ` + seq +
+		`, 1)`},
+	{name: "prerequisite_left", job: task, sql: `INSERT INTO prerequisites (needs, job, need) VALUES (1, ` + seq +
+		`, 'ended')`},
 	{name: "prerequisite_left", job: task, sql: `UPDATE jobs SET needs = 1 WHERE id = ?1`},
-	{name: "unique_key_left", job: task, sql: `INSERT INTO unique_keys (tenant, kind, mode, key, job) VALUES ('default', 'storm', 'done', 'k', ` + seq + `)`},
+	{
+		name: "unique_key_left", job: task,
+		sql: `INSERT INTO unique_keys (tenant, kind, mode, key, job) VALUES ('default', 'storm', 'done', 'k', ` +
+			seq + `)`,
+	},
 	{name: "turn_left", job: task, sql: `INSERT INTO turns (tenant, key, owner, job) VALUES ('default', 'gpu', 'ada', ` + seq + `)`},
 	{name: "line_left", job: task, sql: `UPDATE jobs SET line = 'gpu' WHERE id = ?1`},
 	{name: "line_left", sql: `INSERT INTO served (tenant, key, doc) VALUES ('default', 'gpu', '{}')`},
@@ -147,7 +170,10 @@ var spoils = []spoil{
 	{name: "order", job: behind, sql: `UPDATE jobs SET ordered = 'order/x' WHERE id = ?1`},
 	{name: "order", job: behind, sql: `UPDATE events SET at = (SELECT max(e.at) - 1 FROM events e JOIN jobs j ON j.seq = e.job WHERE j.name = '` + ahead + `') WHERE job = ` + seq},
 	{name: "order", job: ahead, sql: `UPDATE events SET state = 'WAITING', custody = 'gate', cause = 'submit' WHERE (n = 1 OR cause = 'turn') AND job = ` + seq},
-	{name: "order", job: ahead, do: func(_ *testing.T, w *world, p *promise) { p.since = w.promise(behind).answered + 1 }},
+	{name: "order", job: ahead, do: func(_ *testing.T, w *world, p *promise) {
+		p.since = w.promise(
+			behind).answered + 1
+	}},
 	{name: "order", job: ahead, do: edit("span", func(line string) string {
 		return line + strings.Join(append(strings.Fields(line)[:4], "1000000000", "1000000001\n"), " ")
 	})},
@@ -171,10 +197,22 @@ var spoils = []spoil{
 	{name: "file_left", do: put("work/.archiving", "x")},
 	{name: "file_left", do: put("work/default", "x")},
 	{name: "file_left", do: put("archive", ".pawl-put-ABC")},
-	{name: "file_left", job: program, do: func(t *testing.T, w *world, p *promise) { write(t, w.in("archive", p, ".pawl-x-1"), "") }},
-	{name: "work_left", job: program, do: func(t *testing.T, w *world, p *promise) { write(t, w.in("work", p, "x"), "") }},
-	{name: "work_left", job: deleted, do: func(t *testing.T, w *world, p *promise) { write(t, w.in("work", p, "x"), "") }},
-	{name: "archive_left", job: deleted, do: func(t *testing.T, w *world, p *promise) { write(t, w.in("archive", p, "x"), "") }},
+	{name: "file_left", job: program, do: func(t *testing.T, w *world, p *promise) {
+		write(t,
+			w.in("archive", p, ".pawl-x-1"), "")
+	}},
+	{name: "work_left", job: program, do: func(t *testing.T, w *world, p *promise) {
+		write(t, w.in("work", p, "x"),
+			"")
+	}},
+	{name: "work_left", job: deleted, do: func(t *testing.T, w *world, p *promise) {
+		write(t, w.in("work", p, "x"),
+			"")
+	}},
+	{
+		name: "archive_left", job: deleted,
+		do: func(t *testing.T, w *world, p *promise) { write(t, w.in("archive", p, "x"), "") },
+	},
 	{name: "lock_left", do: func(t *testing.T, w *world, _ *promise) {
 		f, err := folder.Take(w.folder("m0"))
 		must(t, err)
@@ -337,10 +375,12 @@ var looks = map[string]func(*testing.T, *world){
 	"exit in a panic":           ends("exit", "echo panic: no; exit 2", false, nil),
 	"exit in a fatal error":     ends("exit", "echo fatal error: no; exit 2", false, nil),
 	"exit of one that was told": ends("exit", "exit 3", true, func(p *victims.Process) { p.Told.Store(true) }),
-	"a sweep that finds turns":  ends("repaired", `echo 'found what no wake-up told of what="a free place beside a line"'; exit 0`, true, func(p *victims.Process) { p.Told.Store(true) }),
-	"a sound exit":              ends("", "exit 0", true, func(p *victims.Process) { p.Told.Store(true) }),
-	"a sound kill":              ends("", "kill -KILL $$", true, func(p *victims.Process) { p.Killed.Store(true) }),
-	"a kill by somebody else":   ends("exit", "kill -KILL $$", true, nil),
+	"a sweep that finds turns": ends("repaired",
+		`echo 'found what no wake-up told of what="a free place beside a line"'; exit 0`, true,
+		func(p *victims.Process) { p.Told.Store(true) }),
+	"a sound exit":            ends("", "exit 0", true, func(p *victims.Process) { p.Told.Store(true) }),
+	"a sound kill":            ends("", "kill -KILL $$", true, func(p *victims.Process) { p.Killed.Store(true) }),
+	"a kill by somebody else": ends("exit", "kill -KILL $$", true, nil),
 	"one that does not stop": func(t *testing.T, w *world) {
 		p := process(t, w, "trap '' TERM QUIT; echo pawl works on the jobs; while :; do sleep 0.01; done")
 		until(t, "it began", func() bool { return began(p) })

@@ -65,9 +65,16 @@ func TestInPieces(t *testing.T) {
 		{"another between", []ledger.Span{program(a, 0, 10*ms), task(b, 20*ms, 30*ms), program(a, 40*ms, 50*ms)}, true},
 		{"another behind", []ledger.Span{program(a, 0, 10*ms), program(a, 20*ms, 30*ms), task(b, 40*ms, 50*ms)}, false},
 		{"another before", []ledger.Span{task(b, 0, 1*ms), program(a, 10*ms, 20*ms), program(a, 30*ms, 40*ms)}, false},
-		{"another may be behind", []ledger.Span{program(a, 0, 0), program(a, 20*ms, 20*ms), task(b, 29*ms, 50*ms)}, false},
+		{
+			"another may be behind",
+			[]ledger.Span{program(a, 0, 0), program(a, 20*ms, 20*ms), task(b, 29*ms, 50*ms)},
+			false,
+		},
 		{"another may be before", []ledger.Span{program(b, 0, 0), task(a, 9*ms, 10*ms), task(a, 20*ms, 30*ms)}, false},
-		{"a program between tasks", []ledger.Span{task(a, 0, 1*ms), program(b, 10*ms, 10*ms), task(a, 30*ms, 40*ms)}, true},
+		{"a program between tasks", []ledger.Span{
+			task(a, 0, 1*ms), program(b, 10*ms, 10*ms),
+			task(a, 30*ms, 40*ms),
+		}, true},
 	} {
 		if _, _, got := inPieces(c.spans, func(job.ID) bool { return false }); got != c.want {
 			t.Errorf("%s: found %t, want %t", c.name, got, c.want)

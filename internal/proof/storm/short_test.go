@@ -17,7 +17,8 @@ func TestShortStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum, err := run(t.Context(), options{
-		db: "sqlite", duration: 5 * time.Second, jobs: 200, seed: seedOf(t), sweep: true, faults: true, binaries: bin, out: logged{t},
+		db: "sqlite", duration: 5 * time.Second, jobs: 200, seed: seedOf(t), sweep: true, faults: true,
+		binaries: bin, out: logged{t},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -71,18 +71,44 @@ func live(t *testing.T, dir string) *world {
 	rnd := s.random("world")
 	retry := `"retry": {"max_attempts": 3, "backoff": {"kind": "constant", "base": "1ms"}}`
 	orders := []order{
-		{name: task, spec: []byte(`{"name": "storm-0", "kind": "storm", "args": {}}`), state: job.Finished, attempts: 1},
-		{name: broke, spec: []byte(`{"name": "storm-1", "kind": "storm", "args": {"fails": 9}, ` + retry + `}`), state: job.Failed, attempts: 3},
-		{name: program, spec: fmt.Appendf(nil, `{"name": "storm-2", "script": %q}`, s.script(0, "0")), state: job.Finished, attempts: 1, program: true},
-		{name: lasting, spec: fmt.Appendf(nil, `{"name": "storm-3", "script": %q}`, s.script(1_000_000, "0")), state: job.Finished, attempts: 1, program: true, endless: true},
-		{name: deleted, spec: []byte(`{"name": "storm-4", "kind": "storm", "args": {}}`), state: job.Finished, attempts: 1},
-		{name: twice, spec: []byte(`{"name": "storm-5", "kind": "storm", "args": {}}`), state: job.Finished, attempts: 1},
-		{name: delayed, spec: []byte(`{"name": "storm-6", "kind": "storm", "args": {}, "delay": "1h"}`), state: job.Finished, attempts: 1},
+		{
+			name: task, spec: []byte(`{"name": "storm-0", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: broke, spec: []byte(`{"name": "storm-1", "kind": "storm", "args": {"fails": 9}, ` + retry + `}`),
+			state: job.Failed, attempts: 3,
+		},
+		{
+			name: program, spec: fmt.Appendf(nil, `{"name": "storm-2", "script": %q}`, s.script(0, "0")),
+			state: job.Finished, attempts: 1, program: true,
+		},
+		{
+			name: lasting, spec: fmt.Appendf(nil, `{"name": "storm-3", "script": %q}`, s.script(1_000_000, "0")),
+			state: job.Finished, attempts: 1, program: true, endless: true,
+		},
+		{
+			name: deleted, spec: []byte(`{"name": "storm-4", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: twice, spec: []byte(`{"name": "storm-5", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: delayed, spec: []byte(`{"name": "storm-6", "kind": "storm", "args": {}, "delay": "1h"}`),
+			state: job.Finished, attempts: 1,
+		},
 	}
 	s.accepted(rnd, job.NewID().String(), orders)
 	for i, name := range []string{ahead, behind} {
-		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`, name, 500*(1-i))
-		s.accepted(rnd, job.NewID().String(), []order{{name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k", since: ledger.Now()}})
+		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`,
+			name, 500*(1-i))
+		s.accepted(rnd, job.NewID().String(),
+			[]order{{
+				name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k",
+				since: ledger.Now(),
+			}})
 	}
 	c, err := n.client(1)
 	must(t, err)
@@ -128,7 +154,10 @@ func (w *world) copied(t *testing.T) *world {
 	must(t, err)
 	s := newStorm(o, filepath.Join(dir, "storm"))
 	c.storm = s
-	s.patience = patience{still: 50 * time.Millisecond, stop: 50 * time.Millisecond, gone: 50 * time.Millisecond, idling: time.Second}
+	s.patience = patience{
+		still: 50 * time.Millisecond, stop: 50 * time.Millisecond, gone: 50 * time.Millisecond,
+		idling: time.Second,
+	}
 	must(t, os.CopyFS(s.dir, os.DirFS(w.dir)))
 	s.net, s.disks = w.net, &disks{storm: s}
 	s.strangers.accepted = w.strangers.accepted
