@@ -159,8 +159,6 @@ type Reader interface {
 	List(ctx context.Context, q Query) (Page, error)
 	// Count counts the jobs by state that a filter chooses.
 	Count(ctx context.Context, tenant string, f job.Filter) (Counts, error)
-	// Waiting counts the jobs of a queue in custody gate or ready, up to limit.
-	Waiting(ctx context.Context, tenant, queue string, limit int) (int, error)
 	// Events returns events in the order in which they were committed. A cursor never passes a
 	// transaction that is still open, so that following cursors misses nothing. One that is newer
 	// than the database is Invalid: whoever has it would miss what comes until the database has

@@ -268,11 +268,6 @@ func (m *measured) Count(ctx context.Context, tenant string, f job.Filter) (stor
 		fixed[store.Counts](0))
 }
 
-func (m *measured) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
-	return call(ctx, m, "waiting", func() (int, error) { return m.next.Waiting(ctx, tenant, queue, limit) },
-		func(n int) int { return n })
-}
-
 func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	return call(ctx, m, "events", func() (store.Events, error) { return m.next.Events(ctx, q) },
 		func(e store.Events) int { return len(e.Events) })

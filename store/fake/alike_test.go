@@ -876,7 +876,6 @@ func (p *pair) look() {
 			p.seeGroup(&g)
 		}
 		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })
-		of(p, "waiting", func(s store.Store) (int, error) { return s.Waiting(ctx, tenant, "gpu", 4) })
 		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })
 		for _, sort := range store.Sorts {
 			of(p, "list", func(s store.Store) (pages [][]job.ID, err error) {

@@ -58,11 +58,6 @@ func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([
 	})
 }
 
-// Waiting implements [store.Reader].
-func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (int, error) {
-	return ask(ctx, s, func(t *tx) (int, error) { return min(t.waiting[name{tenant, queue}], limit), nil })
-}
-
 // Events implements [store.Reader]. One call writes at a time, so the order of numbers is the order
 // of commits, and a cursor is a number.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {

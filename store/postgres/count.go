@@ -60,12 +60,3 @@ func (s *search) tally(l lead) (sql string, args []any) {
 // waiting finds the jobs that wait in a queue.
 const waiting = `SELECT 1 FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.tenant = $1
 	UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.custody || '' = 'gate' AND j.queue = $2 AND j.tenant = $1`
-
-// Waiting implements [store.Reader].
-func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
-	err = s.call(ctx, tenant, func(t *tx) error {
-		return t.commit(read(`SELECT count(*) FROM (`+waiting+` LIMIT $3) w`,
-			func(r *reader) error { n = r.int(); return nil }, tenant, queue, limit))
-	})
-	return n, err
-}

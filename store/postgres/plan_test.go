@@ -251,13 +251,17 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 	}
 	ctx, one := t.Context(), m.ids[0]
 	for call, f := range map[string]func() error{
-		"job":       func() error { _, err := s.Job(ctx, acme, one); return noError(err) },
-		"events":    func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme}); return err },
-		"end":       func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, End: true}); return err },
-		"history":   func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
-		"held":      func() error { _, err := s.Held(ctx, m.session); return err },
-		"watched":   func() error { _, err := s.Watched(ctx, "m", time.Time{}); return err },
-		"waiting":   func() error { _, err := s.Waiting(ctx, acme, job.DefaultQueue, 10); return err },
+		"job":     func() error { _, err := s.Job(ctx, acme, one); return noError(err) },
+		"events":  func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme}); return err },
+		"end":     func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, End: true}); return err },
+		"history": func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
+		"held":    func() error { _, err := s.Held(ctx, m.session); return err },
+		"watched": func() error { _, err := s.Watched(ctx, "m", time.Time{}); return err },
+		"bound": func() error {
+			sub := store.Submission{Tenant: acme, Jobs: newTasks(1), Queues: map[string]store.QueueCheck{job.DefaultQueue: {Most: 100_000}}}
+			_, _, err := s.Submit(ctx, sub)
+			return err
+		},
 		"sessions":  func() error { _, err := s.Sessions(ctx); return err },
 		"unserved":  func() error { _, err := s.Unserved(ctx); return err },
 		"unwatched": func() error { _, err := s.Unwatched(ctx); return err },

@@ -39,11 +39,3 @@ func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (store.C
 // waiting finds the jobs that wait in a queue.
 const waiting = `SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND queue = ? AND tenant = ?
 	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_gate WHERE custody = 'gate' AND queue = ? AND tenant = ?`
-
-// Waiting implements [store.Reader].
-func (s *Store) Waiting(ctx context.Context, tenant, queue string, limit int) (n int, err error) {
-	err = s.query(ctx, `SELECT count(*) FROM (`+waiting+` LIMIT ? + 0)`, 1,
-		func(v []driver.Value) { n = integer(v[0]) },
-		queue, tenant, queue, tenant, int64(limit))
-	return n, err
-}

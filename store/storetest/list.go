@@ -26,7 +26,6 @@ var listTests = []test{
 	{"pages of one list look back equally far", listWindowStands},
 	{"counts by state", readCount},
 	{"counts of a filter", countFilter},
-	{"jobs that wait in a queue", countWaiting},
 }
 
 func readPages(w *world) {
@@ -408,32 +407,5 @@ func countFilter(w *world) {
 			w.Errorf("%s: %v", filter, err)
 		}
 		equal(w, filter, got.States, want)
-	}
-}
-
-func countWaiting(w *world) {
-	session := w.session()
-	w.addMany(3)
-	w.addMany(2, delayed(time.Hour))
-	w.addMany(4, inQueue("other"))
-	theirs := submission(newTask())
-	theirs.Tenant = "other"
-	if _, _, err := w.s.Submit(w.ctx, theirs); err != nil {
-		w.Fatalf("submit: %v", err)
-	}
-	w.must(finish(w.claim(wanted(session, 1))[0], by(session)))
-	for _, c := range []struct {
-		queue       string
-		limit, want int
-	}{
-		{job.DefaultQueue, 100, 4},
-		{job.DefaultQueue, 4, 4},
-		{job.DefaultQueue, 3, 3},
-		{"other", 100, 4},
-		{"none", 100, 0},
-	} {
-		if got, err := w.s.Waiting(w.ctx, acme, c.queue, c.limit); err != nil || got != c.want {
-			w.Errorf("%d wait in %s up to %d, %v; want %d", got, c.queue, c.limit, err, c.want)
-		}
 	}
 }

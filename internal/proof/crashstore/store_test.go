@@ -19,7 +19,7 @@ import (
 // what comes after. (A removal that retention began goes on with its next look.) Moments that a
 // crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
-	"Job": true, "List": true, "Count": true, "Waiting": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
+	"Job": true, "List": true, "Count": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Holders": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
