@@ -349,7 +349,7 @@ func (b *batch) facts(ctx context.Context, s store.Reader) (map[job.ID]*job.Job,
 			ids = append(ids, e.Job)
 		}
 	}
-	found, err := s.Find(ctx, ids)
+	found, err := s.Find(ctx, store.FindQuery{IDs: ids})
 	if err != nil {
 		return nil, err
 	}

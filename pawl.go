@@ -426,7 +426,7 @@ func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
 
 // Job returns one job with everything about it.
 func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
-	return s.cfg.Store.Job(ctx, s.cfg.Tenant, id)
+	return store.FindJob(ctx, s.cfg.Store, s.cfg.Tenant, id)
 }
 
 // List returns a page of jobs, newest first; see [store.Reader.List].

@@ -184,7 +184,7 @@ func (s *Service) states(ctx context.Context, doc runsDoc) (runStates, error) {
 	if len(ids) == 0 {
 		return known, nil
 	}
-	jobs, err := s.cfg.Store.Find(ctx, ids)
+	jobs, err := s.cfg.Store.Find(ctx, store.FindQuery{IDs: ids})
 	for i := range jobs {
 		if jobs[i].Tenant == s.cfg.Tenant {
 			known[jobs[i].ID] = jobs[i].State

@@ -52,7 +52,7 @@ func TestObeyed(t *testing.T) {
 			for {
 				select {
 				case change := <-say:
-					j, err := db.Job(ctx, "default", id)
+					j, err := store.FindJob(ctx, db, "default", id)
 					if err != nil {
 						return err
 					}
@@ -342,7 +342,7 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 				return nil
 			case <-launched:
 			}
-			j, err := db.Job(ctx, "default", id)
+			j, err := store.FindJob(ctx, db, "default", id)
 			if err != nil {
 				return err
 			}

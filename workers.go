@@ -88,7 +88,7 @@ func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 		return WorkerView{}, job.Errorf(job.NotFound, "there is no worker %s: see pawl workers", id)
 	}
 	v := WorkerView{Worker: all[at], Jobs: []View{}}
-	held, err := s.cfg.Store.Held(ctx, id)
+	held, err := s.cfg.Store.Find(ctx, store.FindQuery{Session: id})
 	if err != nil {
 		return WorkerView{}, err
 	}

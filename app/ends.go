@@ -115,7 +115,7 @@ func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error
 		ids = append(ids, k.Job)
 	}
 	slices.SortFunc(ids, job.ID.Compare)
-	found, err := x.store.Find(ctx, ids)
+	found, err := x.store.Find(ctx, store.FindQuery{IDs: ids})
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
@@ -202,7 +202,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 			x.discard(ctx, o.name)
 		default:
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.
-			rows, err := x.store.Find(ctx, []job.ID{o.w.row.ID})
+			rows, err := x.store.Find(ctx, store.FindQuery{IDs: []job.ID{o.w.row.ID}})
 			if err != nil {
 				x.again(o.w)
 				if err := x.unreachable(ctx, err); err != nil {

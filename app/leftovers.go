@@ -79,7 +79,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	found, err := rows.Find(ctx, ids)
+	found, err := rows.Find(ctx, store.FindQuery{IDs: ids})
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}

@@ -247,11 +247,11 @@ type passing struct {
 	silent atomic.Bool
 }
 
-func (p *passing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	if p.silent.Load() {
+func (p *passing) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	if q.Machine != "" && p.silent.Load() {
 		return nil, job.Errorf(job.Unavailable, "out for a moment")
 	}
-	return p.Reader.Watched(ctx, machine, since)
+	return p.Reader.Find(ctx, q)
 }
 
 // The end of a later program is no reason to know of an earlier one.

@@ -184,7 +184,7 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 		for i, f := range known {
 			ids[i] = f.Job
 		}
-		found, err := rows.Find(ctx, ids)
+		found, err := rows.Find(ctx, store.FindQuery{IDs: ids})
 		byID := map[job.ID]*job.Job{}
 		for i := range found {
 			byID[found[i].ID] = &found[i]

@@ -79,7 +79,7 @@ func TestIntent(t *testing.T) {
 			l, slow := &launcher{}, &reluctant{}
 			l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 				defer slow.refuses.Store(0)
-				if j, err := h.store.Job(ctx, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
+				if j, err := store.FindJob(ctx, h.store, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
 					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
 				}
 				if asked := slow.refuses.Load() < 0; asked != recorded {

@@ -290,7 +290,7 @@ func (x *watch) refresh(ctx context.Context) error {
 	if !since.IsZero() {
 		since = since.Add(-overlap)
 	}
-	rows, err := x.store.Watched(ctx, x.kind.cfg.Host.ID(), since)
+	rows, err := x.store.Find(ctx, store.FindQuery{Machine: x.kind.cfg.Host.ID(), Since: since})
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
@@ -314,7 +314,7 @@ func (x *watch) refresh(ctx context.Context) error {
 	}
 	slices.SortFunc(back, job.ID.Compare)
 	for ids := range slices.Chunk(back, 500) { // a row has documents, and there may be very many
-		rows, err := x.store.Find(ctx, ids)
+		rows, err := x.store.Find(ctx, store.FindQuery{IDs: ids})
 		if err != nil {
 			return x.unreachable(ctx, err)
 		}
@@ -383,7 +383,7 @@ func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (
 		return false, x.unreachable(ctx, err)
 	}
 	if answers[0].Outcome != store.OK {
-		rows, err := x.store.Find(ctx, []job.ID{w.row.ID}) // it moved meanwhile
+		rows, err := x.store.Find(ctx, store.FindQuery{IDs: []job.ID{w.row.ID}}) // it moved meanwhile
 		if err != nil {
 			return false, x.unreachable(ctx, err)
 		}

@@ -36,18 +36,14 @@ type noticed struct {
 	watched, found func([]job.Job)
 }
 
-func (n noticed) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	js, err := n.Reader.Watched(ctx, machine, since)
-	if n.watched != nil {
-		n.watched(js)
+func (n noticed) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	js, err := n.Reader.Find(ctx, q)
+	notice := n.found
+	if q.Machine != "" {
+		notice = n.watched
 	}
-	return js, err
-}
-
-func (n noticed) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	js, err := n.Reader.Find(ctx, ids)
-	if n.found != nil {
-		n.found(js)
+	if notice != nil {
+		notice(js)
 	}
 	return js, err
 }
@@ -584,11 +580,11 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 // forgetful rows are read in full only where all are asked for.
 type forgetful struct{ store.Reader }
 
-func (f forgetful) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	if !since.IsZero() {
+func (f forgetful) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	if !q.Since.IsZero() {
 		return nil, nil
 	}
-	return f.Reader.Watched(ctx, machine, since)
+	return f.Reader.Find(ctx, q)
 }
 
 // refusing refuses for good what duties decide.

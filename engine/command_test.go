@@ -224,7 +224,7 @@ func TestRoles(t *testing.T) {
 			w.start()
 			time.Sleep(time.Minute)
 			w.at(mine, job.Pending, job.Ready)
-			if j, err := w.store.Job(context.Background(), "other", ids[0].ID); err != nil || j.State != job.Finished {
+			if j, err := store.FindJob(context.Background(), w.store, "other", ids[0].ID); err != nil || j.State != job.Finished {
 				t.Errorf("%s, %v", j.State, err)
 			}
 		})

@@ -241,7 +241,7 @@ func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.End
 	if len(ids) == 0 {
 		return jobs, nil
 	}
-	found, err := p.e.cfg.Store.Find(ctx, ids)
+	found, err := p.e.cfg.Store.Find(ctx, store.FindQuery{IDs: ids})
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func (w *world) keep(svc *pawl.Service, doc string) {
 func (w *world) there(want bool, ids ...job.ID) {
 	w.Helper()
 	synctest.Wait()
-	found, err := w.store.Find(context.Background(), ids)
+	found, err := w.store.Find(context.Background(), store.FindQuery{IDs: ids})
 	if err != nil {
 		w.Fatal(err)
 	}

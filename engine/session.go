@@ -297,7 +297,7 @@ func (s *session) heldBefore(t time.Time) int {
 func (s *session) strangers(ctx context.Context) {
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
-	held, err := s.e.cfg.Store.Held(ctx, s.id)
+	held, err := s.e.cfg.Store.Find(ctx, store.FindQuery{Session: s.id})
 	if err != nil {
 		s.e.cfg.Log.Warn("held jobs not listed", "error", err)
 		return

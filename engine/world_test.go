@@ -491,8 +491,11 @@ func (f *faulty) Recount(ctx context.Context, limit int) (n store.Recounted, eff
 	return n, eff, err
 }
 
-func (f *faulty) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
-	err = f.call(ctx, "held", session, func() (err error) { jobs, err = f.Store.Held(ctx, session); return err })
+func (f *faulty) Find(ctx context.Context, q store.FindQuery) (jobs []job.Job, err error) {
+	if q.Session.IsZero() {
+		return f.Store.Find(ctx, q)
+	}
+	err = f.call(ctx, "held", q.Session, func() (err error) { jobs, err = f.Store.Find(ctx, q); return err })
 	return jobs, err
 }
 

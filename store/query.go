@@ -1,11 +1,54 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
+
+// A FindQuery asks for jobs in one of three ways: by id, by the session that holds them, or by the
+// machine that watches them. An empty one asks for none.
+type FindQuery struct {
+	// IDs asks for jobs with everything about them. Ids that are not there are left out.
+	IDs    []job.ID
+	Tenant string // leaves out the jobs of others; empty: of all tenants. Only with IDs
+
+	// Session asks for the jobs in its custody, with everything about them.
+	Session job.ID
+
+	// Machine asks for the jobs in custody monitor there that came at Since or later, or have a
+	// wish. There may be very many: they come with the kind's notes, and without request, resolved
+	// spec, labels and result.
+	Machine string
+	Since   time.Time
+}
+
+// Operation names what is asked, for those who count, trace and break calls.
+func (q *FindQuery) Operation() string {
+	switch {
+	case !q.Session.IsZero():
+		return "held"
+	case q.Machine != "":
+		return "watched"
+	case q.Tenant != "":
+		return "job"
+	}
+	return "find"
+}
+
+// FindJob returns one job of a tenant. It is NotFound where the tenant has no such job.
+func FindJob(ctx context.Context, r Reader, tenant string, id job.ID) (job.Job, error) {
+	jobs, err := r.Find(ctx, FindQuery{Tenant: tenant, IDs: []job.ID{id}})
+	switch {
+	case err != nil:
+		return job.Job{}, err
+	case len(jobs) == 0:
+		return job.Job{}, NoJob(id)
+	}
+	return jobs[0], nil
+}
 
 // A Query asks for a page of jobs.
 type Query struct {

@@ -147,11 +147,11 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Held, Watched, Find, Overdue, Sessions, Unserved, Unwatched and Demand see all
-// tenants; the others see one, and a job of another tenant is NotFound.
+// Reader reads. Overdue, Sessions, Unserved, Unwatched and Demand see all tenants, and so does Find
+// unless its query names one; the others see one.
 type Reader interface {
-	// Job returns one job with everything about it.
-	Job(ctx context.Context, tenant string, id job.ID) (job.Job, error)
+	// Find returns the jobs that a query names, in any order. See [FindJob] for one of a tenant.
+	Find(ctx context.Context, q FindQuery) ([]job.Job, error)
 	// List returns a page of jobs, without Request, Resolved, Work and Notes, and without Result
 	// unless they are programs, whose result is small. Pages are stable under inserts: a job is on
 	// exactly one, unless what the query sorts by changes meanwhile. What each term of a filter
@@ -167,14 +167,6 @@ type Reader interface {
 	// After reports whether a cursor of events comes after another one: "" is before all. It asks
 	// nobody. [job.Invalid]: one of them is no cursor.
 	After(cursor, other string) (bool, error)
-	// Held returns the jobs in custody of a session.
-	Held(ctx context.Context, session job.ID) ([]job.Job, error)
-	// Watched returns the jobs in custody monitor on a machine that came there at since or later,
-	// or have a wish. There may be very many: they come with the kind's notes, and without request,
-	// resolved spec, labels and result.
-	Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error)
-	// Find returns jobs by id, in any order and without those that are not there.
-	Find(ctx context.Context, ids []job.ID) ([]job.Job, error)
 	// Overdue returns jobs that ended longer ago, by the database's clock, than they are kept,
 	// hidden ones too; those that still owe something to others are left out. They come tenant by
 	// tenant and state by state, in the order of their ends. It reads about as many rows as it
@@ -493,8 +485,8 @@ type Renew struct {
 // Renewal is what a process hears with each heartbeat.
 type Renewal struct {
 	// Now is the database's time; Held counts the jobs of the session that it has held since before
-	// HeldBefore (the renewal before last). A process that counts otherwise calls Reader.Held and
-	// gives back the strangers.
+	// HeldBefore (the renewal before last). A process that counts otherwise asks Reader.Find for
+	// them, and gives back the strangers.
 	Now        time.Time
 	HeldBefore time.Time
 	Held       int

@@ -342,7 +342,7 @@ func (w *world) launch(machine string) {
 		if as, _, err := w.store.Apply(w.Context(), []job.Change{c}); err != nil || as[0].Outcome != store.OK {
 			w.Fatalf("%+v, %v", as, err)
 		}
-		if j, err = w.store.Job(w.Context(), "default", id); err != nil {
+		if j, err = store.FindJob(w.Context(), w.store, "default", id); err != nil {
 			w.Fatal(err)
 		}
 	}

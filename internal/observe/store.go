@@ -36,6 +36,22 @@ func call[T any](ctx context.Context, m *measured, operation string, f func() (T
 	return v, err
 }
 
+// found makes a call that looks for something. Where it is to be there, and is not, the call is
+// measured as one that did not find it.
+func found[T any](ctx context.Context, m *measured, operation string, there bool, f func() ([]T, error),
+	jobs func([]T) int,
+) (all []T, err error) {
+	_, _ = call(ctx, m, operation, func() ([]T, error) {
+		if all, err = f(); err == nil && there && len(all) == 0 {
+			return nil, errNotFound
+		}
+		return all, err
+	}, jobs)
+	return all, err
+}
+
+var errNotFound = job.Errorf(job.NotFound, "it is not there")
+
 // result is ok, or the kind of an error.
 func result(err error) string {
 	switch {
@@ -254,10 +270,6 @@ func (m *measured) Clear(ctx context.Context, lost []store.Lost) (store.Effects,
 		fixed[store.Effects](len(lost)))
 }
 
-func (m *measured) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
-	return call(ctx, m, "job", func() (job.Job, error) { return m.next.Job(ctx, tenant, id) }, fixed[job.Job](1))
-}
-
 func (m *measured) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return call(ctx, m, "list", func() (store.Page, error) { return m.next.List(ctx, q) },
 		func(p store.Page) int { return len(p.Jobs) })
@@ -275,16 +287,9 @@ func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events
 
 func (m *measured) After(cursor, other string) (bool, error) { return m.next.After(cursor, other) }
 
-func (m *measured) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
-	return call(ctx, m, "held", func() ([]job.Job, error) { return m.next.Held(ctx, session) }, length)
-}
-
-func (m *measured) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return call(ctx, m, "watched", func() ([]job.Job, error) { return m.next.Watched(ctx, machine, since) }, length)
-}
-
-func (m *measured) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	return call(ctx, m, "find", func() ([]job.Job, error) { return m.next.Find(ctx, ids) }, length)
+func (m *measured) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	op := q.Operation()
+	return found(ctx, m, op, op == "job", func() ([]job.Job, error) { return m.next.Find(ctx, q) }, length)
 }
 
 func (m *measured) Overdue(ctx context.Context, q store.OverdueQuery) (store.Overdue, error) {

@@ -670,7 +670,7 @@ func (p *pair) round() {
 	of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, limit)) })
 	c := store.Claim{ID: p.id(), Session: p.streaming, Queues: []string{"stream"}, Kinds: []string{"stream"}, Slots: map[job.Lane]int{job.LaneTask: 10, job.LaneAlone: 1}}
 	of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
-	held := of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Held(ctx, p.streaming) })
+	held := of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{Session: p.streaming}) })
 	if len(held) > 0 {
 		j := &held[p.IntN(len(held))]
 		end, _ := p.forward(j)
@@ -718,7 +718,7 @@ func (p *pair) step() {
 		of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
 	case 7, 8, 9, 10, 11, 24, 25, 26, 27:
 		var changes []job.Change
-		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
+		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{IDs: p.jobs}) }) {
 			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
 			if c, ok := p.forward(&j); (p.inLine || p.takenIn || p.inOrder || p.blocking) && ok && p.one(2) {
@@ -842,7 +842,7 @@ func (p *pair) step() {
 // look compares all that there is to read.
 func (p *pair) look() {
 	ctx := p.Context()
-	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, p.jobs) }) {
+	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{IDs: p.jobs}) }) {
 		if j.Line != "" || j.Custody == job.Ready || j.Custody == job.Recovery {
 			of(p, "behind", func(s store.Store) (int, error) { return s.Behind(ctx, &j, 3) })
 		}
@@ -853,10 +853,12 @@ func (p *pair) look() {
 	of(p, "recount", func(s store.Store) (with[store.Recounted], error) { return both(s.Recount(ctx, 10)) })
 	of(p, "queues", func(s store.Store) ([]store.Resource, error) { return s.AllResources(ctx, "queue") })
 	for _, id := range p.sessions {
-		of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Held(ctx, id) })
+		of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{Session: id}) })
 	}
 	since := p.clock.Now().Add(-10 * time.Second)
-	of(p, "watched", func(s store.Store) ([]job.Job, error) { return s.Watched(ctx, "m1", since) })
+	of(p, "watched", func(s store.Store) ([]job.Job, error) {
+		return s.Find(ctx, store.FindQuery{Machine: "m1", Since: since})
+	})
 	kept := []store.Kept{{Tenant: "other", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Failed}}
 	of(p, "overdue", func(s store.Store) (all []store.Ended, err error) {
 		for q := (store.OverdueQuery{Kept: kept, Limit: 3}); ; {

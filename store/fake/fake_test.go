@@ -89,10 +89,10 @@ func TestRestore(t *testing.T) {
 	c.Advance(time.Minute)
 	s.Restore(at)
 
-	if j, err := s.Job(ctx, "acme", id); err != nil || j.Custody != job.Ready || j.N != 1 {
+	if j, err := store.FindJob(ctx, s, "acme", id); err != nil || j.Custody != job.Ready || j.N != 1 {
 		t.Errorf("the job is at %s, %v", j.Place, err)
 	}
-	if _, err := s.Job(ctx, "acme", late.ID); job.KindOf(err) != job.NotFound {
+	if _, err := store.FindJob(ctx, s, "acme", late.ID); job.KindOf(err) != job.NotFound {
 		t.Errorf("a later job: %v", err)
 	}
 	if _, err := claim(unknown); job.KindOf(err) != job.Fenced {
@@ -109,7 +109,7 @@ func TestCopies(t *testing.T) {
 	id := task(t, s, n).ID
 	n.Job.Request[2], n.Job.Labels["a"] = 'b', "2"
 	for range 2 {
-		j, err := s.Job(t.Context(), "acme", id)
+		j, err := store.FindJob(t.Context(), s, "acme", id)
 		if err != nil || string(j.Request) != `{"a":1}` || j.Labels["a"] != "1" {
 			t.Errorf("the job was changed from outside: %s, %v, %v", j.Request, j.Labels, err)
 		}

@@ -10,52 +10,39 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Job implements [store.Reader].
-func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
-	return ask(ctx, s, func(t *tx) (job.Job, error) {
-		if r := t.jobs[id]; r != nil && r.Tenant == tenant {
-			return copyOf(r.Job), nil
-		}
-		return job.Job{}, store.NoJob(id)
-	})
-}
-
 // Find implements [store.Reader].
-func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
+func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
 	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
-		found := make(map[job.ID]bool, len(ids))
-		for _, id := range ids {
-			if r := t.jobs[id]; r != nil && !found[id] {
-				found[id] = true
+		switch {
+		case !q.Session.IsZero():
+			for _, r := range t.held(q.Session) {
 				jobs = append(jobs, copyOf(r.Job))
 			}
-		}
-		return jobs, nil
-	})
-}
-
-// Held implements [store.Reader].
-func (s *Store) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
-	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
-		for _, r := range t.held(session) {
-			jobs = append(jobs, copyOf(r.Job))
-		}
-		return jobs, nil
-	})
-}
-
-// Watched implements [store.Reader].
-func (s *Store) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return ask(ctx, s, func(t *tx) (jobs []job.Job, err error) {
-		for _, r := range t.at[spot{custody: job.Monitor, machine: machine}] {
-			if !r.Since.Before(micros(since)) || r.Wish != "" {
-				j := r.Job
-				j.Request, j.Resolved, j.Labels, j.Notes, j.Result = nil, nil, nil, nil, nil
-				jobs = append(jobs, copyOf(j))
+		case q.Machine != "":
+			return t.watched(q.Machine, q.Since), nil
+		default:
+			found := make(map[job.ID]bool, len(q.IDs))
+			for _, id := range q.IDs {
+				if r := t.jobs[id]; r != nil && !found[id] && (q.Tenant == "" || q.Tenant == r.Tenant) {
+					found[id] = true
+					jobs = append(jobs, copyOf(r.Job))
+				}
 			}
 		}
 		return jobs, nil
 	})
+}
+
+// watched returns the jobs of a machine that are new or have a wish.
+func (t *tx) watched(machine string, since time.Time) (jobs []job.Job) {
+	for _, r := range t.at[spot{custody: job.Monitor, machine: machine}] {
+		if !r.Since.Before(micros(since)) || r.Wish != "" {
+			j := r.Job
+			j.Request, j.Resolved, j.Labels, j.Notes, j.Result = nil, nil, nil, nil, nil
+			jobs = append(jobs, copyOf(j))
+		}
+	}
+	return jobs
 }
 
 // Events implements [store.Reader]. One call writes at a time, so the order of numbers is the order

@@ -43,12 +43,12 @@ func TestRecountTurns(t *testing.T) {
 	recount(store.Recounted{})
 	s.state.turns[gpu] = append(s.state.turns[gpu], turn{job.NewID(), "ann"}, turn{ids[1], "ann"})
 	recount(store.Recounted{Turns: 2})
-	if j, err := s.Job(ctx, "t", ids[1]); j.Custody != job.Gate || err != nil {
+	if j, err := store.FindJob(ctx, s, "t", ids[1]); j.Custody != job.Gate || err != nil {
 		t.Errorf("it stands at %s, %v", j.Place, err)
 	}
 	delete(s.state.turns, gpu)
 	recount(store.Recounted{Lines: 1})
-	if j, err := s.Job(ctx, "t", ids[1]); j.Custody != job.Ready || err != nil {
+	if j, err := store.FindJob(ctx, s, "t", ids[1]); j.Custody != job.Ready || err != nil {
 		t.Errorf("it stands at %s, %v", j.Place, err)
 	}
 }

@@ -98,7 +98,7 @@ func (h *hall) pay() {
 }
 
 func (h *hall) job(id job.ID) job.Job {
-	j, err := h.s.Job(h.Context(), "acme", id)
+	j, err := store.FindJob(h.Context(), h.s, "acme", id)
 	h.must(err)
 	return j
 }

@@ -29,7 +29,7 @@ func TestLimitTrips(t *testing.T) {
 		n := newTask()
 		n.Optional = []string{"kind/send", "user/ann"}
 		id := submit(t, s, n)[0]
-		if j, err := other.Job(t.Context(), acme, id); err != nil || !slices.Equal(j.Limits, keys) {
+		if j, err := store.FindJob(t.Context(), other, acme, id); err != nil || !slices.Equal(j.Limits, keys) {
 			t.Errorf("the job is under %q, want %q, %v", j.Limits, keys, err)
 		}
 	}

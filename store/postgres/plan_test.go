@@ -251,12 +251,12 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 	}
 	ctx, one := t.Context(), m.ids[0]
 	for call, f := range map[string]func() error{
-		"job":     func() error { _, err := s.Job(ctx, acme, one); return noError(err) },
+		"job":     func() error { _, err := store.FindJob(ctx, s, acme, one); return noError(err) },
 		"events":  func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme}); return err },
 		"end":     func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, End: true}); return err },
 		"history": func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
-		"held":    func() error { _, err := s.Held(ctx, m.session); return err },
-		"watched": func() error { _, err := s.Watched(ctx, "m", time.Time{}); return err },
+		"held":    func() error { _, err := s.Find(ctx, store.FindQuery{Session: m.session}); return err },
+		"watched": func() error { _, err := s.Find(ctx, store.FindQuery{Machine: "m"}); return err },
 		"bound": func() error {
 			sub := store.Submission{Tenant: acme, Jobs: newTasks(1), Queues: map[string]store.QueueCheck{job.DefaultQueue: {Most: 100_000}}}
 			_, _, err := s.Submit(ctx, sub)

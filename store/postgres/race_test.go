@@ -435,7 +435,7 @@ func (m *mixer) submit(ctx context.Context) error {
 			n.Unique = append(n.Unique, store.Unique{Mode: mode, Key: fmt.Sprint(fresh, k, m.r.IntN(2))})
 		}
 	}
-	there, err := m.s.Find(ctx, m.some(5)) // others have been removed
+	there, err := m.s.Find(ctx, store.FindQuery{IDs: m.some(5)}) // others have been removed
 	if err != nil {
 		return err
 	}
@@ -489,7 +489,7 @@ func (m *mixer) apply(ctx context.Context) error {
 		cs = append(cs, c)
 	}
 	m.held = nil
-	others, err := m.s.Find(ctx, m.some(30))
+	others, err := m.s.Find(ctx, store.FindQuery{IDs: m.some(30)})
 	if err != nil {
 		return err
 	}

@@ -8,34 +8,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Job implements [store.Reader].
-func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
-	jobs, err := s.jobs(ctx, tenant, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+`
-		WHERE s.id = $1 AND s.tenant = $2`, [16]byte(id), tenant)
-	if err == nil && len(jobs) == 0 {
-		err = store.NoJob(id)
-	}
-	if err != nil {
-		return job.Job{}, err
-	}
-	return jobs[0], nil
-}
-
-// Held implements [store.Reader].
-func (s *Store) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
-	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM (`+living+` WHERE session = $1) j `+
-		itsSpec, [16]byte(session))
-}
-
 // Find implements [store.Reader].
-func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM pawl.specs s `+itsJob+
-		` WHERE s.id = ANY ($1)`, uuids(ids))
+func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	switch {
+	case !q.Session.IsZero():
+		return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM (`+living+` WHERE session = $1) j `+
+			itsSpec, [16]byte(q.Session))
+	case q.Machine != "":
+		return s.watched(ctx, q.Machine, q.Since)
+	case q.Tenant != "":
+		return s.jobs(ctx, q.Tenant, byID+` AND s.tenant = $2`, uuids(q.IDs), q.Tenant)
+	}
+	return s.jobs(ctx, everyone, byID, uuids(q.IDs))
 }
 
-// Watched implements [store.Reader]. What is new and what is wished are found by an index each:
-// most programs on a machine are neither.
-func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
+var byID = `SELECT ` + columns + `, ` + documents + ` FROM pawl.specs s ` + itsJob + ` WHERE s.id = ANY ($1)`
+
+// watched finds what is new and what is wished by an index each: most programs on a machine are
+// neither.
+func (s *Store) watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
 	err = s.call(ctx, everyone, func(t *tx) error {
 		jobs = nil
 		return t.commit(read(`SELECT `+columns+` FROM (`+living+` WHERE id = ANY (ARRAY(

@@ -47,7 +47,7 @@ func TestRecountTurns(t *testing.T) {
 	}
 	at := func(id job.ID, want job.Custody) {
 		t.Helper()
-		if j, err := s.Job(t.Context(), acme, id); j.Custody != want || err != nil {
+		if j, err := store.FindJob(t.Context(), s, acme, id); j.Custody != want || err != nil {
 			t.Errorf("the job stands at %s, %v; want %s", j.Place, err, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestTurnIsGivenNow(t *testing.T) {
 	if err := errors.Join(tx.Rollback(t.Context()), <-paid); err != nil {
 		t.Fatal(err)
 	}
-	j, err := s.Job(t.Context(), acme, id)
+	j, err := store.FindJob(t.Context(), s, acme, id)
 	if err != nil || j.Custody != job.Ready || j.Since.Sub(j.Created) < hour {
 		t.Errorf("it is %s since %v after it was submitted, %v", j.Place, j.Since.Sub(j.Created), err)
 	}

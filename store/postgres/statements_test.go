@@ -30,7 +30,7 @@ func TestStatements(t *testing.T) {
 				"when due":  func() error { _, _, err := s.Due(t.Context(), 0); return err },
 				"recount":   func() error { _, _, err := s.Recount(t.Context(), 10); return err },
 				"expire":    func() error { _, _, err := s.Expire(t.Context(), 10); return err },
-				"a refusal": func() error { _, err := s.Job(t.Context(), acme, job.NewID()); return noError(err) },
+				"a refusal": func() error { _, err := store.FindJob(t.Context(), s, acme, job.NewID()); return noError(err) },
 				"list":      func() error { _, err := s.List(t.Context(), store.Query{Tenant: acme}); return err },
 				"events":    func() error { _, err := s.Events(t.Context(), store.EventQuery{Tenant: acme}); return err },
 			} {

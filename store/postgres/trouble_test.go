@@ -181,11 +181,11 @@ func TestNothingIsReadFromAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := map[string]func() error{
-		"job":    func() error { _, err := s.Job(t.Context(), acme, id); return err },
+		"job":    func() error { _, err := store.FindJob(t.Context(), s, acme, id); return err },
 		"list":   func() error { _, err := s.List(t.Context(), store.Query{Tenant: acme}); return err },
 		"count":  func() error { _, err := s.Count(t.Context(), acme, nil); return err },
 		"events": func() error { _, err := s.Events(t.Context(), store.EventQuery{Tenant: acme}); return err },
-		"find":   func() error { _, err := s.Find(t.Context(), []job.ID{id}); return err },
+		"find":   func() error { _, err := s.Find(t.Context(), store.FindQuery{IDs: []job.ID{id}}); return err },
 	}
 	for call, f := range read {
 		if err := anew(f); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), "standby") {
@@ -541,7 +541,7 @@ func TestSerialization(t *testing.T) {
 		execute(t, dsn, "DROP TRIGGER trip ON pawl.specs; DROP FUNCTION public.trip; DROP SEQUENCE public.tries")
 	})
 	ids := submit(t, s, newTask())
-	if j, err := s.Job(t.Context(), acme, ids[0]); err != nil || j.State != job.Pending {
+	if j, err := store.FindJob(t.Context(), s, acme, ids[0]); err != nil || j.State != job.Pending {
 		t.Errorf("%+v, %v", j.Place, err)
 	}
 	must(t, admin, "ALTER SEQUENCE public.tries RESTART MINVALUE -1000 START -1000; SELECT setval('public.tries', -1000)")
@@ -609,7 +609,7 @@ func TestRoundTrips(t *testing.T) {
 			}
 		})
 		want("find", 1, func() {
-			if found, err := s.Find(t.Context(), ids); err != nil || len(found) != n {
+			if found, err := s.Find(t.Context(), store.FindQuery{IDs: ids}); err != nil || len(found) != n {
 				t.Fatalf("%d, %v", len(found), err)
 			}
 		})

@@ -100,7 +100,7 @@ func through(t *testing.T, s *postgres.Store) job.ID {
 	if _, err := s.End(t.Context(), session); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := s.Job(t.Context(), acme, id); err != nil || j.State != job.Finished {
+	if j, err := store.FindJob(t.Context(), s, acme, id); err != nil || j.State != job.Finished {
 		t.Fatalf("job: %+v, %v", j.Place, err)
 	}
 	return id

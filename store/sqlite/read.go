@@ -10,18 +10,20 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Job implements [store.Reader].
-func (s *Store) Job(ctx context.Context, tenant string, id job.ID) (j job.Job, err error) {
-	found := false
-	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE j.id = ? AND j.tenant = ?`,
-		nWithSpec, func(v []driver.Value) {
-			j, found = scanSpec(v).Job, true
-		}, blob(id), tenant)
-	if err == nil && !found {
-		err = store.NoJob(id)
+// Find implements [store.Reader].
+func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	switch {
+	case !q.Session.IsZero():
+		return s.jobs(ctx, `j.session = ?`, blob(q.Session))
+	case q.Machine != "":
+		return s.watched(ctx, q.Machine, q.Since)
+	case q.Tenant != "":
+		return s.jobs(ctx, byID+` AND j.tenant = ?`, idList(q.IDs), q.Tenant)
 	}
-	return j, err
+	return s.jobs(ctx, byID, idList(q.IDs))
 }
+
+const byID = `j.id IN (SELECT unhex(value, '-') FROM json_each(?))`
 
 // Events implements [store.Reader]. One connection writes, so the order of seq is the order of
 // commits, and a cursor is a seq.
@@ -88,13 +90,7 @@ const (
 		ORDER BY e.n, e.sub LIMIT ?`
 )
 
-// Held implements [store.Reader].
-func (s *Store) Held(ctx context.Context, session job.ID) (jobs []job.Job, err error) {
-	return s.jobs(ctx, `j.session = ?`, blob(session))
-}
-
-// Watched implements [store.Reader].
-func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
+func (s *Store) watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
 	err = s.query(ctx, `SELECT `+columns+` FROM jobs j WHERE `+watched, nColumns, func(v []driver.Value) {
 		j := scan(v).Job
 		j.Result = nil
@@ -107,11 +103,6 @@ func (s *Store) Watched(ctx context.Context, machine string, since time.Time) (j
 // neither.
 const watched = `j.seq IN (SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND since >= ?
 	UNION ALL SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND wish <> '')`
-
-// Find implements [store.Reader].
-func (s *Store) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	return s.jobs(ctx, `j.id IN (SELECT unhex(value, '-') FROM json_each(?))`, idList(ids))
-}
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
 	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec,

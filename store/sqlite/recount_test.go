@@ -37,7 +37,7 @@ func TestRecountOrders(t *testing.T) {
 	}
 	at := func(id job.ID, want job.Custody) {
 		t.Helper()
-		if j, err := s.Job(ctx, "t", id); err != nil || j.Custody != want {
+		if j, err := store.FindJob(ctx, s, "t", id); err != nil || j.Custody != want {
 			t.Errorf("it is in custody %s, %v; want %s", j.Custody, err, want)
 		}
 	}

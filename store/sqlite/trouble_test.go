@@ -127,7 +127,7 @@ func TestRecount(t *testing.T) {
 		if n != (store.Recounted{Needs: want}) || err != nil {
 			t.Errorf("%+v corrected, %v; want %d", n, err, want)
 		}
-		if j, err := s.Job(t.Context(), "t", waits.Job.ID); j.Place != at || err != nil {
+		if j, err := store.FindJob(t.Context(), s, "t", waits.Job.ID); j.Place != at || err != nil {
 			t.Errorf("the job stands at %s, %v; want %s", j.Place, err, at)
 		}
 	}
@@ -192,7 +192,7 @@ func TestRecountTurns(t *testing.T) {
 	at := func(want ...job.Custody) {
 		t.Helper()
 		for i := range jobs {
-			if j, err := s.Job(ctx, "t", jobs[i].Job.ID); j.Custody != want[i] || err != nil {
+			if j, err := store.FindJob(ctx, s, "t", jobs[i].Job.ID); j.Custody != want[i] || err != nil {
 				t.Errorf("job %d stands at %s, %v; want %s", i, j.Place, err, want[i])
 			}
 		}

@@ -470,7 +470,7 @@ func adoptOthers(w *world) {
 	w.limit(most(ofTask, 1))
 	w.isUnder(mine[0], ofTask)
 	for _, a := range got {
-		if j, err := w.s.Job(w.ctx, "other", a.ID); err != nil || len(j.Limits) > 0 || j.Custody != job.Ready {
+		if j, err := store.FindJob(w.ctx, w.s, "other", a.ID); err != nil || len(j.Limits) > 0 || j.Custody != job.Ready {
 			w.Errorf("the job of another tenant: %+v, %v", j, err)
 		}
 	}

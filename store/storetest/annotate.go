@@ -97,11 +97,11 @@ func annotateNotes(w *world) {
 	w.annotate(annotation(id, nil, `{"y":2}`))
 	const want = `{"x":1,"y":2}`
 	claimed := w.claimOne(session)
-	held, err := w.s.Held(w.ctx, session)
+	held, err := w.s.Find(w.ctx, store.FindQuery{Session: session})
 	if err != nil || len(held) != 1 {
 		w.Fatalf("held %d jobs, %v", len(held), err)
 	}
-	found, err := w.s.Find(w.ctx, []job.ID{id})
+	found, err := w.s.Find(w.ctx, store.FindQuery{IDs: []job.ID{id}})
 	if err != nil || len(found) != 1 {
 		w.Fatalf("found %d jobs, %v", len(found), err)
 	}

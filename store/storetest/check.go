@@ -41,7 +41,7 @@ func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 		}
 	}
 	for _, id := range ids {
-		j, err := s.Job(context.Background(), tenant, id)
+		j, err := store.FindJob(context.Background(), s, tenant, id)
 		if err != nil {
 			t.Errorf("job %s: %v", id, err)
 			continue

@@ -346,7 +346,7 @@ func claimMany(w *world) {
 	session := w.session()
 	sameSet(w, "claimed", jobIDs(w.claim(wanted(session, 400))), ids[:400])
 	sameSet(w, "the rest", jobIDs(w.claim(wanted(session, 400))), ids[400:])
-	held, err := w.s.Held(w.ctx, session)
+	held, err := w.s.Find(w.ctx, store.FindQuery{Session: session})
 	if err != nil {
 		w.Fatalf("held: %v", err)
 	}
@@ -517,7 +517,7 @@ func claimAgainstExpiry(w *world) {
 			return err
 		})
 		w.expire()
-		held, err := w.s.Held(w.ctx, session)
+		held, err := w.s.Find(w.ctx, store.FindQuery{Session: session})
 		if err != nil {
 			w.Fatalf("held: %v", err)
 		}

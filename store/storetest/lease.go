@@ -244,7 +244,7 @@ func leaseHeld(w *world) {
 	}
 	held(3)
 
-	all, err := w.s.Held(w.ctx, session)
+	all, err := w.s.Find(w.ctx, store.FindQuery{Session: session})
 	if err != nil || len(all) != 3 {
 		w.Errorf("held lists %d jobs, %v; want 3", len(all), err)
 	}

@@ -84,7 +84,7 @@ func readBehind(w *world) {
 
 func readHeld(w *world) {
 	st := w.stand(job.Running, job.Monitor)
-	watched, err := w.s.Watched(w.ctx, machine, time.Time{})
+	watched, err := w.s.Find(w.ctx, store.FindQuery{Machine: machine})
 	if err != nil || len(watched) != 1 {
 		w.Fatalf("watched %d jobs, %v; want 1", len(watched), err)
 	}
@@ -93,12 +93,12 @@ func readHeld(w *world) {
 	if diff := cmp.Diff(want, watched[0], sameJob); diff != "" {
 		w.Errorf("watched (-want +got):\n%s", diff)
 	}
-	if got, err := w.s.Watched(w.ctx, "m2", time.Time{}); err != nil || len(got) != 0 {
+	if got, err := w.s.Find(w.ctx, store.FindQuery{Machine: "m2"}); err != nil || len(got) != 0 {
 		w.Errorf("another machine watches %d jobs, %v", len(got), err)
 	}
 	w.add(newTask())
 	j := w.claimOne(st.session)
-	held, err := w.s.Held(w.ctx, st.session)
+	held, err := w.s.Find(w.ctx, store.FindQuery{Session: st.session})
 	if err != nil || len(held) != 1 {
 		w.Fatalf("held %d jobs, %v; want 1", len(held), err)
 	}
@@ -111,12 +111,17 @@ func readHeld(w *world) {
 	if err != nil {
 		w.Fatalf("submit: %v", err)
 	}
-	found, err := w.s.Find(w.ctx, []job.ID{j.ID, job.NewID(), theirs[0].ID, st.ID})
+	found, err := w.s.Find(w.ctx, store.FindQuery{IDs: []job.ID{j.ID, job.NewID(), theirs[0].ID, st.ID}})
 	if err != nil {
 		w.Fatalf("find: %v", err)
 	}
 	sameSet(w, "found", jobIDs(found), []job.ID{j.ID, theirs[0].ID, st.ID})
-	for _, f := range found {
+	mine, err := w.s.Find(w.ctx, store.FindQuery{Tenant: acme, IDs: []job.ID{j.ID, job.NewID(), theirs[0].ID, st.ID}})
+	if err != nil {
+		w.Fatalf("find: %v", err)
+	}
+	sameSet(w, "found of a tenant", jobIDs(mine), []job.ID{j.ID, st.ID})
+	for _, f := range append(found, mine...) {
 		if f.ID != j.ID {
 			continue
 		}
@@ -124,10 +129,10 @@ func readHeld(w *world) {
 			w.Errorf("found (-want +got):\n%s", diff)
 		}
 	}
-	if none, err := w.s.Find(w.ctx, nil); err != nil || len(none) != 0 {
+	if none, err := w.s.Find(w.ctx, store.FindQuery{}); err != nil || len(none) != 0 {
 		w.Errorf("found %d jobs by no id, %v", len(none), err)
 	}
-	if got, err := w.s.Held(w.ctx, w.session()); err != nil || len(got) != 0 {
+	if got, err := w.s.Find(w.ctx, store.FindQuery{Session: w.session()}); err != nil || len(got) != 0 {
 		w.Errorf("another session holds %d jobs, %v", len(got), err)
 	}
 }
@@ -340,7 +345,7 @@ func readTenants(w *world) {
 	}
 	before := w.job(mine)
 
-	_, err := w.s.Job(w.ctx, theirs, mine)
+	_, err := store.FindJob(w.ctx, w.s, theirs, mine)
 	w.kind(err, job.NotFound)
 	if jobs := listAll(w, w.s, store.Query{Tenant: theirs}); len(jobs) != 0 {
 		w.Errorf("they list %d jobs", len(jobs))
@@ -406,7 +411,7 @@ func readTenants(w *world) {
 }
 
 func readUnknown(w *world) {
-	_, err := w.s.Job(w.ctx, acme, job.NewID())
+	_, err := store.FindJob(w.ctx, w.s, acme, job.NewID())
 	w.kind(err, job.NotFound)
 	if got, err := w.s.Events(w.ctx, store.EventQuery{Tenant: acme, Job: job.NewID()}); err == nil &&
 		len(got.Events) != 0 {
@@ -428,7 +433,7 @@ func readClosed(w *world) {
 			if _, _, err := w.s.Submit(w.ctx, submission(newTask())); err != nil && job.KindOf(err) != job.Closed {
 				return err
 			}
-			if _, err := w.s.Job(w.ctx, acme, session); err != nil && job.KindOf(err) != job.Closed &&
+			if _, err := store.FindJob(w.ctx, w.s, acme, session); err != nil && job.KindOf(err) != job.Closed &&
 				job.KindOf(err) != job.NotFound {
 				return err
 			}

@@ -38,7 +38,7 @@ func (w *world) gone(ids ...job.ID) {
 		if err != nil {
 			w.Fatalf("remove job %s: %v", ids[i], err)
 		}
-		_, err := w.s.Job(w.ctx, acme, ids[i])
+		_, err := store.FindJob(w.ctx, w.s, acme, ids[i])
 		w.kind(err, job.NotFound)
 	}
 }
@@ -62,7 +62,7 @@ func removeAll(w *world) {
 				w.Errorf("%s: %d jobs", f, len(got))
 			}
 		}
-		if found, err := w.s.Find(w.ctx, []job.ID{id}); err != nil || len(found) != 0 {
+		if found, err := w.s.Find(w.ctx, store.FindQuery{IDs: []job.ID{id}}); err != nil || len(found) != 0 {
 			w.Errorf("found %d jobs, %v", len(found), err)
 		}
 		for _, q := range []store.EventQuery{{Tenant: acme}, {Tenant: acme, Job: id}} {
@@ -154,7 +154,7 @@ func removeMany(w *world) {
 		}
 	}
 	equal(w, "list", fmtIDs(jobIDs(listAll(w, w.s, store.Query{Tenant: acme}))), fmtIDs(ids[:1]))
-	if j, err := w.s.Job(w.ctx, "other", theirs[0].ID); err != nil || j.State != job.Pending {
+	if j, err := store.FindJob(w.ctx, w.s, "other", theirs[0].ID); err != nil || j.State != job.Pending {
 		w.Errorf("their job is at %s, %v", j.Place, err)
 	}
 	Check(w, w.s, acme)

@@ -175,7 +175,7 @@ func wishMonitor(w *world) {
 				equal(w, "machines to tell", effects.Watch, []string{machine})
 				w.at(state, job.Monitor, st.ID)
 				// A wish brings a job to the watcher's eyes however long it has been there.
-				watched, err := w.s.Watched(w.ctx, machine, time.Time{})
+				watched, err := w.s.Find(w.ctx, store.FindQuery{Machine: machine})
 				if err != nil || len(watched) != 1 || watched[0].Wish != wish {
 					w.Errorf("watched %+v, %v", watched, err)
 				}

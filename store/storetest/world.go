@@ -276,7 +276,7 @@ func (w *world) must(c job.Change) job.Job {
 // job reads a job.
 func (w *world) job(id job.ID) job.Job {
 	w.Helper()
-	j, err := w.s.Job(w.ctx, acme, id)
+	j, err := store.FindJob(w.ctx, w.s, acme, id)
 	if err != nil {
 		w.Fatalf("job %s: %v", id, err)
 	}

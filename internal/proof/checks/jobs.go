@@ -52,7 +52,7 @@ func Whole(ctx context.Context, st store.Reader, tenant string, breach Breach) (
 		if err != nil {
 			return nil, err
 		}
-		j, err := st.Job(ctx, tenant, listed.ID)
+		j, err := store.FindJob(ctx, st, tenant, listed.ID)
 		if job.KindOf(err) == job.NotFound {
 			breach(listed.ID, "stranger: job %s is listed, and is not there", listed.ID)
 			continue

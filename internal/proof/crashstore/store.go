@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
@@ -138,10 +137,12 @@ func (c *crashing) Clear(ctx context.Context, lost []store.Lost) (store.Effects,
 	return around("clear", func() (store.Effects, error) { return c.Store.Clear(ctx, lost) })
 }
 
-func (c *crashing) Held(ctx context.Context, session job.ID) ([]job.Job, error) {
-	return around("held", func() ([]job.Job, error) { return c.Store.Held(ctx, session) })
-}
-
-func (c *crashing) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return around("watched", func() ([]job.Job, error) { return c.Store.Watched(ctx, machine, since) })
+// Find has points where a loop asks what a session holds, or what a machine watches.
+func (c *crashing) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	find := func() ([]job.Job, error) { return c.Store.Find(ctx, q) }
+	switch op := q.Operation(); op {
+	case "held", "watched":
+		return around(op, find)
+	}
+	return find()
 }

@@ -1,14 +1,17 @@
 package crashstore
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -19,11 +22,14 @@ import (
 // what comes after. (A removal that retention began goes on with its next look.) Moments that a
 // crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
-	"Job": true, "List": true, "Count": true, "Events": true, "After": true, "Find": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
+	"List": true, "Count": true, "Events": true, "After": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
 	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Holders": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
 }
+
+// finds are the queries of Find that have points.
+var finds = map[string]store.FindQuery{"held": {Session: job.NewID()}, "watched": {Machine: "m"}}
 
 // operations returns the names of the methods that have points.
 func operations() (names []string) {
@@ -32,7 +38,10 @@ func operations() (names []string) {
 		reflect.TypeFor[store.Limits](), reflect.TypeFor[store.Groups](),
 	} {
 		for n := range i.NumMethod() {
-			if name := i.Method(n).Name; !reads[name] {
+			switch name := i.Method(n).Name; {
+			case name == "Find":
+				names = append(names, slices.Collect(maps.Keys(finds))...)
+			case !reads[name]:
 				names = append(names, name)
 			}
 		}
@@ -86,6 +95,10 @@ func call(t *testing.T, name, dir string) {
 		if st, err = sqlite.Open(t.Context(), dir, sqlite.Options{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if q, ok := finds[name]; ok {
+		Wrap(st).Find(t.Context(), q)
+		t.Fatal("still alive")
 	}
 	m := reflect.ValueOf(Wrap(st)).MethodByName(name)
 	args := []reflect.Value{reflect.ValueOf(t.Context())}

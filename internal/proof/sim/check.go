@@ -215,7 +215,7 @@ func (w *world) check() {
 	storetest.Check(report{w}, w.store, tenant)
 	there := map[job.ID]job.Job{}
 	for _, j := range w.all() {
-		full, err := w.store.Job(ctx, tenant, j.ID)
+		full, err := store.FindJob(ctx, w.store, tenant, j.ID)
 		if err != nil {
 			panic(err)
 		}
@@ -252,7 +252,7 @@ func (w *world) history(id job.ID) []store.Event {
 // checkJob: a job ended as it should, and its history says how.
 func (w *world) checkJob(j *job.Job, p promise) {
 	q := w.people
-	if _, err := w.store.Job(context.Background(), "another", j.ID); job.KindOf(err) != job.NotFound {
+	if _, err := store.FindJob(context.Background(), w.store, "another", j.ID); job.KindOf(err) != job.NotFound {
 		w.breaks(j.ID, "job %s is shown to another tenant (%v)", j.ID, err)
 	}
 	if !j.State.Terminal() {

@@ -111,7 +111,7 @@ func (g *judge) live() map[job.ID]bool {
 
 // rows returns jobs as they stand now.
 func (g *judge) rows(ids ...job.ID) map[job.ID]job.Job {
-	found, _ := g.w.store.Find(context.Background(), ids)
+	found, _ := g.w.store.Find(context.Background(), store.FindQuery{IDs: ids})
 	rows := map[job.ID]job.Job{}
 	for _, j := range found {
 		rows[j.ID] = j
@@ -169,7 +169,7 @@ func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change,
 func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job,
 	error,
 ) {
-	before, _ := l.Store.Held(ctx, c.Session)
+	before, _ := l.Store.Find(ctx, store.FindQuery{Session: c.Session})
 	again := map[job.ID]bool{}
 	for i := range before {
 		if before[i].Claim == c.ID {
@@ -203,7 +203,7 @@ func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func()
 		g.lanes[jobs[i].ID] = jobs[i].Lane
 		g.past = append(g.past, jobs[i])
 	}
-	held, _ := l.Store.Held(ctx, c.Session)
+	held, _ := l.Store.Find(ctx, store.FindQuery{Session: c.Session})
 	used := map[job.Lane]int{}
 	for i := range held {
 		used[g.lanes[held[i].ID]]++

@@ -297,25 +297,19 @@ func (l *link) Clear(ctx context.Context, lost []store.Lost) (store.Effects, err
 	return eff, err
 }
 
-// Held implements [store.Reader].
-func (l *link) Held(ctx context.Context, id job.ID) ([]job.Job, error) {
-	return over(ctx, l, "held", id, func(ctx context.Context) ([]job.Job, error) { return l.Store.Held(ctx, id) })
-}
-
-// Watched implements [store.Reader].
-func (l *link) Watched(ctx context.Context, machine string, since time.Time) ([]job.Job, error) {
-	return over(ctx, l, "watched", machine,
-		func(ctx context.Context) ([]job.Job, error) { return l.Store.Watched(ctx, machine, since) })
-}
-
 // Find implements [store.Reader].
-func (l *link) Find(ctx context.Context, ids []job.ID) ([]job.Job, error) {
-	return over(ctx, l, "find", nil, func(ctx context.Context) ([]job.Job, error) { return l.Store.Find(ctx, ids) })
-}
-
-// Job implements [store.Reader].
-func (l *link) Job(ctx context.Context, tenant string, id job.ID) (job.Job, error) {
-	return now(ctx, l, func(ctx context.Context) (job.Job, error) { return l.Store.Job(ctx, tenant, id) })
+func (l *link) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
+	find := func(ctx context.Context) ([]job.Job, error) { return l.Store.Find(ctx, q) }
+	switch what := q.Operation(); what {
+	case "job":
+		return now(ctx, l, find)
+	case "held":
+		return over(ctx, l, what, q.Session, find)
+	case "watched":
+		return over(ctx, l, what, q.Machine, find)
+	default:
+		return over(ctx, l, what, nil, find)
+	}
 }
 
 // Demand implements [store.Reader].

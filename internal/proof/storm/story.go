@@ -55,7 +55,7 @@ func (s *storm) row(b *strings.Builder, id job.ID) error {
 		return err
 	}
 	defer st.Close()
-	j, err := st.Job(ctx, tenant, id)
+	j, err := store.FindJob(ctx, st, tenant, id)
 	if err != nil {
 		return err
 	}
