@@ -135,7 +135,7 @@ func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool,
 	if kind == kindTenant {
 		tenant = store.Site
 	}
-	row, err := s.cfg.Store.Resource(ctx, tenant, kind, name)
+	row, err := store.FindResource(ctx, s.cfg.Store, tenant, kind, name)
 	switch builtin := kind == kindTenant || kind == job.KindSystem && name == systems.builtin.Name; {
 	case job.KindOf(err) == job.NotFound && builtin:
 		return true, nil

@@ -108,7 +108,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 	for {
 		row.Version = version
 		if version == AnyVersion {
-			old, err := st.Resource(ctx, row.Tenant, row.Kind, row.Name)
+			old, err := store.FindResource(ctx, st, row.Tenant, row.Kind, row.Name)
 			if err != nil && job.KindOf(err) != job.NotFound {
 				return res, false, err
 			}
@@ -129,7 +129,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 
 // Resource returns one document. The error is NotFound where there is none.
 func (r Resources[T]) Resource(ctx context.Context, name string) (Resource[T], error) {
-	row, err := r.s.cfg.Store.Resource(ctx, r.s.cfg.Tenant, r.kind.kind, name)
+	row, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, name)
 	if job.KindOf(err) == job.NotFound && name == r.kind.name(&r.kind.builtin) {
 		return Resource[T]{Doc: r.kind.builtin}, nil
 	}
@@ -178,7 +178,7 @@ func (k *resourceKind[T]) read(row store.Resource) (Resource[T], error) {
 }
 
 func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string) ([]Resource[T], error) {
-	rows, err := st.Resources(ctx, tenant, k.kind)
+	rows, err := st.Resources(ctx, store.ResourceQuery{Tenant: tenant, Kind: k.kind})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ type notedRun struct {
 // wrote meanwhile.
 func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun, error) {
 	name := RunKey(run.Path)
-	res, err := s.cfg.Store.Resource(ctx, s.cfg.Tenant, runKind, name)
+	res, err := store.FindResource(ctx, s.cfg.Store, s.cfg.Tenant, runKind, name)
 	if err != nil && job.KindOf(err) != job.NotFound {
 		return notedRun{}, err
 	}

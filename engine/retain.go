@@ -180,7 +180,7 @@ func (p *pass) step(ctx context.Context, cursor string) (string, error) {
 
 // kept reads for how long jobs are kept. A document that this Pawl cannot read keeps all.
 func (p *pass) kept(ctx context.Context) (all []store.Kept, err error) {
-	docs, err := p.e.cfg.Store.AllResources(ctx, job.KindRetention)
+	docs, err := p.e.cfg.Store.Resources(ctx, store.ResourceQuery{Kind: job.KindRetention})
 	if err != nil {
 		return nil, err
 	}

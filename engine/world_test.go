@@ -504,8 +504,11 @@ func (f *faulty) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Ove
 	return o, err
 }
 
-func (f *faulty) AllResources(ctx context.Context, kind string) (rs []store.Resource, err error) {
-	err = f.call(ctx, "all resources", kind, func() (err error) { rs, err = f.Store.AllResources(ctx, kind); return err })
+func (f *faulty) Resources(ctx context.Context, q store.ResourceQuery) (rs []store.Resource, err error) {
+	if q.Tenant != "" {
+		return f.Store.Resources(ctx, q)
+	}
+	err = f.call(ctx, "all resources", q, func() (err error) { rs, err = f.Store.Resources(ctx, q); return err })
 	return rs, err
 }
 

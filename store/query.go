@@ -40,6 +40,9 @@ func (q *FindQuery) Operation() string {
 
 // FindJob returns one job of a tenant. It is NotFound where the tenant has no such job.
 func FindJob(ctx context.Context, r Reader, tenant string, id job.ID) (job.Job, error) {
+	if tenant == "" {
+		return job.Job{}, NoJob(id)
+	}
 	jobs, err := r.Find(ctx, FindQuery{Tenant: tenant, IDs: []job.ID{id}})
 	switch {
 	case err != nil:
@@ -151,6 +154,39 @@ type Ended struct {
 	State   job.State
 	Kind    string
 	Machine string
+}
+
+// A ResourceQuery asks for documents of a kind.
+type ResourceQuery struct {
+	Tenant string // whose they are; empty: those of all tenants, and of the [Site]
+	Kind   string
+	Name   string // empty: all
+}
+
+// Operation names what is asked, for those who count calls.
+func (q *ResourceQuery) Operation() string {
+	switch {
+	case q.Tenant == "":
+		return "all_resources"
+	case q.Name == "":
+		return "resources"
+	}
+	return "resource"
+}
+
+// FindResource returns one document. It is NotFound where there is none.
+func FindResource(ctx context.Context, r Resources, tenant, kind, name string) (Resource, error) {
+	if tenant == "" || name == "" {
+		return Resource{}, NoResource(kind, name)
+	}
+	found, err := r.Resources(ctx, ResourceQuery{Tenant: tenant, Kind: kind, Name: name})
+	switch {
+	case err != nil:
+		return Resource{}, err
+	case len(found) == 0:
+		return Resource{}, NoResource(kind, name)
+	}
+	return found[0], nil
 }
 
 // A Resource is a typed document.

@@ -254,10 +254,8 @@ type Share struct {
 type Resources interface {
 	// Put writes a document. Version must be the stored one (0: it must be new), else Conflict.
 	Put(context.Context, Resource) (Resource, error)
-	Resource(ctx context.Context, tenant, kind, name string) (Resource, error)
-	Resources(ctx context.Context, tenant, kind string) ([]Resource, error)
-	// AllResources returns the documents of a kind of all tenants, and of the site.
-	AllResources(ctx context.Context, kind string) ([]Resource, error)
+	// Resources returns documents, by tenant and name. See [FindResource] for one.
+	Resources(ctx context.Context, q ResourceQuery) ([]Resource, error)
 	// Delete removes a document; removing one that is not there is NotFound. A queue is not removed
 	// while a job that has not ended is in it: Conflict.
 	Delete(ctx context.Context, tenant, kind, name string) error

@@ -149,7 +149,7 @@ func (k *peerKey) known(find func() (store.Resource, error)) ([]byte, error) {
 
 // read reads the key.
 func (k *peerKey) read(ctx context.Context) (store.Resource, error) {
-	return k.store.Resource(ctx, store.Site, peerKeyKind, peerKeyName)
+	return store.FindResource(ctx, k.store, store.Site, peerKeyKind, peerKeyName)
 }
 
 // make makes the key, or reads the one that another process has made meanwhile.

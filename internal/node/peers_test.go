@@ -61,14 +61,14 @@ func TestPeerKey(t *testing.T) {
 	if key, err := used.check(t.Context()); job.KindOf(err) != job.Denied {
 		t.Errorf("after it was removed a token is held against %q, %v", key, err)
 	}
-	if _, err := st.Resource(t.Context(), store.Site, peerKeyKind, peerKeyName); job.KindOf(err) != job.NotFound {
+	if _, err := store.FindResource(t.Context(), st, store.Site, peerKeyKind, peerKeyName); job.KindOf(err) != job.NotFound {
 		t.Errorf("whoever shows a token makes a key: %v", err)
 	}
 	if key, err := used.sign(t.Context()); err != nil || string(key) == keys[0] {
 		t.Errorf("one that was removed is used for ever: %v", err)
 	}
 	for _, doc := range []string{`{"key": "c2hvcnQ="}`, `{"key": 3}`} {
-		old, err := st.Resource(t.Context(), store.Site, peerKeyKind, peerKeyName)
+		old, err := store.FindResource(t.Context(), st, store.Site, peerKeyKind, peerKeyName)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	for _, s := range unfinished {
 		gauge(jobsDesc, float64(counts.States[job.State(s)]), s)
 	}
-	documents, err := c.store.Resources(ctx, c.tenant, job.KindQueue)
+	documents, err := c.store.Resources(ctx, store.ResourceQuery{Tenant: c.tenant, Kind: job.KindQueue})
 	if err != nil {
 		return all, fmt.Errorf("list queues: %w", err)
 	}

@@ -301,20 +301,9 @@ func (m *measured) Put(ctx context.Context, r store.Resource) (store.Resource, e
 	return call(ctx, m, "put", func() (store.Resource, error) { return m.next.Put(ctx, r) }, fixed[store.Resource](0))
 }
 
-func (m *measured) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	return call(ctx, m, "resource", func() (store.Resource, error) {
-		return m.next.Resource(ctx, tenant, kind, name)
-	}, fixed[store.Resource](0))
-}
-
-func (m *measured) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return call(ctx, m, "resources", func() ([]store.Resource, error) {
-		return m.next.Resources(ctx, tenant, kind)
-	}, fixed[[]store.Resource](0))
-}
-
-func (m *measured) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
-	return call(ctx, m, "all_resources", func() ([]store.Resource, error) { return m.next.AllResources(ctx, kind) },
+func (m *measured) Resources(ctx context.Context, q store.ResourceQuery) ([]store.Resource, error) {
+	op := q.Operation()
+	return found(ctx, m, op, op == "resource", func() ([]store.Resource, error) { return m.next.Resources(ctx, q) },
 		fixed[[]store.Resource](0))
 }
 

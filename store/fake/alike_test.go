@@ -851,7 +851,9 @@ func (p *pair) look() {
 	of(p, "unserved", func(s store.Store) ([]store.Unserved, error) { return s.Unserved(ctx) })
 	of(p, "unwatched", func(s store.Store) ([]store.Unwatched, error) { return s.Unwatched(ctx) })
 	of(p, "recount", func(s store.Store) (with[store.Recounted], error) { return both(s.Recount(ctx, 10)) })
-	of(p, "queues", func(s store.Store) ([]store.Resource, error) { return s.AllResources(ctx, "queue") })
+	of(p, "queues", func(s store.Store) ([]store.Resource, error) {
+		return s.Resources(ctx, store.ResourceQuery{Kind: "queue"})
+	})
 	for _, id := range p.sessions {
 		of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{Session: id}) })
 	}

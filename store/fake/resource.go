@@ -27,35 +27,11 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	})
 }
 
-// Resource implements [store.Resources].
-func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	rs, err := s.list(ctx, func(r *store.Resource) bool {
-		return r.Tenant == tenant && r.Kind == kind &&
-			r.Name == name
-	})
-	if err == nil && len(rs) == 0 {
-		err = store.NoResource(kind, name)
-	}
-	if err != nil {
-		return store.Resource{}, err
-	}
-	return rs[0], nil
-}
-
 // Resources implements [store.Resources].
-func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return s.list(ctx, func(r *store.Resource) bool { return r.Tenant == tenant && r.Kind == kind })
-}
-
-// AllResources implements [store.Resources].
-func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
-	return s.list(ctx, func(r *store.Resource) bool { return r.Kind == kind })
-}
-
-func (s *Store) list(ctx context.Context, chosen func(*store.Resource) bool) ([]store.Resource, error) {
+func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) ([]store.Resource, error) {
 	return ask(ctx, s, func(t *tx) (rs []store.Resource, err error) {
 		for _, r := range t.resources {
-			if chosen(&r) {
+			if r.Kind == q.Kind && (q.Tenant == "" || r.Tenant == q.Tenant) && (q.Name == "" || r.Name == q.Name) {
 				r.Doc = slices.Clone(r.Doc)
 				rs = append(rs, r)
 			}

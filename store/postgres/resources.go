@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -34,26 +35,22 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	return rs[0], nil
 }
 
-// Resource implements [store.Resources].
-func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	rs, err := s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2 AND r.name = $3`, tenant, kind, name)
-	if err == nil && len(rs) == 0 {
-		err = store.NoResource(kind, name)
-	}
-	if err != nil {
-		return store.Resource{}, err
-	}
-	return rs[0], nil
-}
-
 // Resources implements [store.Resources].
-func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return s.resources(ctx, tenant, `r.tenant = $1 AND r.kind = $2`, tenant, kind)
-}
-
-// AllResources implements [store.Resources].
-func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
-	return s.resources(ctx, everyone, `r.kind = $1`, kind)
+func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) (rs []store.Resource, err error) {
+	tenant, where, args := everyone, `r.kind = $1`, []any{q.Kind}
+	if q.Tenant != "" {
+		tenant, where, args = q.Tenant, where+` AND r.tenant = $2`, append(args, q.Tenant)
+	}
+	if q.Name != "" {
+		args = append(args, q.Name)
+		where += fmt.Sprintf(` AND r.name = $%d`, len(args))
+	}
+	err = s.call(ctx, tenant, func(t *tx) error {
+		rs = nil
+		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`,
+			readResources(&rs), args...))
+	})
+	return rs, err
 }
 
 const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc`
@@ -65,15 +62,6 @@ func readResources(rs *[]store.Resource) func(*reader) error {
 		})
 		return nil
 	}
-}
-
-func (s *Store) resources(ctx context.Context, tenant, where string, args ...any) (rs []store.Resource, err error) {
-	err = s.call(ctx, tenant, func(t *tx) error {
-		rs = nil
-		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`,
-			readResources(&rs), args...))
-	})
-	return rs, err
 }
 
 // Delete implements [store.Resources]. Who submits to a queue has its document locked until the

@@ -31,32 +31,18 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	if err != nil {
 		return store.Resource{}, err
 	}
-	return s.Resource(ctx, r.Tenant, r.Kind, r.Name)
-}
-
-// Resource implements [store.Resources].
-func (s *Store) Resource(ctx context.Context, tenant, kind, name string) (store.Resource, error) {
-	rs, err := s.resources(ctx, `tenant = ? AND kind = ? AND name = ?`, tenant, kind, name)
-	if err != nil {
-		return store.Resource{}, err
-	}
-	if len(rs) == 0 {
-		return store.Resource{}, store.NoResource(kind, name)
-	}
-	return rs[0], nil
+	return store.FindResource(ctx, s, r.Tenant, r.Kind, r.Name)
 }
 
 // Resources implements [store.Resources].
-func (s *Store) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return s.resources(ctx, `tenant = ? AND kind = ?`, tenant, kind)
-}
-
-// AllResources implements [store.Resources].
-func (s *Store) AllResources(ctx context.Context, kind string) ([]store.Resource, error) {
-	return s.resources(ctx, `kind = ?`, kind)
-}
-
-func (s *Store) resources(ctx context.Context, where string, args ...any) (rs []store.Resource, err error) {
+func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) (rs []store.Resource, err error) {
+	where, args := `kind = ?`, []any{q.Kind}
+	if q.Tenant != "" {
+		where, args = where+` AND tenant = ?`, append(args, q.Tenant)
+	}
+	if q.Name != "" {
+		where, args = where+` AND name = ?`, append(args, q.Name)
+	}
 	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+
 		` ORDER BY tenant, name`, 6, func(v []driver.Value) {
 		rs = append(rs, store.Resource{

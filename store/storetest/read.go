@@ -377,9 +377,9 @@ func readTenants(w *world) {
 	if got, _, err := w.s.Submit(w.ctx, s); err == nil {
 		w.Errorf("their submission with our job's id is answered %+v", got)
 	}
-	_, err = w.s.Resource(w.ctx, theirs, "queue", "q")
+	_, err = store.FindResource(w.ctx, w.s, theirs, "queue", "q")
 	w.kind(err, job.NotFound)
-	if got, err := w.s.Resources(w.ctx, theirs, "queue"); err != nil || len(got) != 0 {
+	if got, err := w.s.Resources(w.ctx, store.ResourceQuery{Tenant: theirs, Kind: "queue"}); err != nil || len(got) != 0 {
 		w.Errorf("they list %d resources, %v", len(got), err)
 	}
 	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q"), job.NotFound)
@@ -389,7 +389,7 @@ func readTenants(w *world) {
 	}); err != nil {
 		w.Errorf("their resource of the same name: %v", err)
 	}
-	if r, err := w.s.Resource(w.ctx, acme, "queue", "q"); err != nil || !sameJSON(r.Doc, []byte(`{"a":1}`)) {
+	if r, err := store.FindResource(w.ctx, w.s, acme, "queue", "q"); err != nil || !sameJSON(r.Doc, []byte(`{"a":1}`)) {
 		w.Errorf("our resource is %s, %v", r.Doc, err)
 	}
 	// A cursor of ours shows them nothing of ours.

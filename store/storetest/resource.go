@@ -24,12 +24,12 @@ func resourceSite(w *world) {
 	}
 	_, err := w.s.Put(w.ctx, doc)
 	w.kind(err, job.Conflict)
-	_, err = w.s.Resource(w.ctx, acme, "queue", "q")
+	_, err = store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	w.kind(err, job.NotFound)
-	if list, err := w.s.Resources(w.ctx, acme, "queue"); err != nil || len(list) > 0 {
+	if list, err := w.s.Resources(w.ctx, store.ResourceQuery{Tenant: acme, Kind: "queue"}); err != nil || len(list) > 0 {
 		w.Errorf("%+v, %v", list, err)
 	}
-	got, err := w.s.Resource(w.ctx, store.Site, "queue", "q")
+	got, err := store.FindResource(w.ctx, w.s, store.Site, "queue", "q")
 	if err != nil || got.Tenant != store.Site || !sameJSON(got.Doc, doc.Doc) {
 		w.Errorf("%+v, %v", got, err)
 	}
@@ -40,7 +40,7 @@ func document(name string, version int64, doc string) store.Resource {
 }
 
 func resourceVersions(w *world) {
-	_, err := w.s.Resource(w.ctx, acme, "queue", "q")
+	_, err := store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	w.kind(err, job.NotFound)
 	_, err = w.s.Put(w.ctx, document("q", 1, `{}`))
 	w.kind(err, job.Conflict)
@@ -58,7 +58,7 @@ func resourceVersions(w *world) {
 	}
 	_, err = w.s.Put(w.ctx, document("q", first.Version, `{"slots":4}`))
 	w.kind(err, job.Conflict)
-	got, err := w.s.Resource(w.ctx, acme, "queue", "q")
+	got, err := store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	if err != nil || got.Version != second.Version || !sameJSON(got.Doc, json.RawMessage(`{"slots":3}`)) ||
 		!near(got.Updated, second.Updated) {
 		w.Errorf("resource %+v, %v; want %+v", got, err, second)
@@ -71,7 +71,7 @@ func resourceVersions(w *world) {
 		w.Errorf("delete: %v", err)
 	}
 	w.kind(w.s.Delete(w.ctx, acme, "queue", "q"), job.NotFound)
-	_, err = w.s.Resource(w.ctx, acme, "queue", "q")
+	_, err = store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	w.kind(err, job.NotFound)
 	_, err = w.s.Put(w.ctx, document("q", second.Version, `{}`))
 	w.kind(err, job.Conflict)
@@ -115,7 +115,7 @@ func resourceList(w *world) {
 	if _, err := w.s.Put(w.ctx, other); err != nil {
 		w.Fatalf("put: %v", err)
 	}
-	got, err := w.s.Resources(w.ctx, acme, "queue")
+	got, err := w.s.Resources(w.ctx, store.ResourceQuery{Tenant: acme, Kind: "queue"})
 	if err != nil {
 		w.Fatalf("resources: %v", err)
 	}
@@ -133,7 +133,7 @@ func resourceList(w *world) {
 	if _, err := w.s.Put(w.ctx, theirs); err != nil {
 		w.Fatalf("put: %v", err)
 	}
-	all, err := w.s.AllResources(w.ctx, "queue")
+	all, err := w.s.Resources(w.ctx, store.ResourceQuery{Kind: "queue"})
 	if err != nil {
 		w.Fatalf("all resources: %v", err)
 	}

@@ -23,7 +23,7 @@ import (
 // crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
 	"List": true, "Count": true, "Events": true, "After": true, "Overdue": true, "Sessions": true, "Unserved": true, "Unwatched": true, "Demand": true,
-	"Put": true, "Resource": true, "Resources": true, "AllResources": true, "Delete": true,
+	"Put": true, "Resources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Holders": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
 }

@@ -330,8 +330,6 @@ func (l *link) Events(ctx context.Context, q store.EventQuery) (store.Events, er
 }
 
 // Resources implements [store.Resources].
-func (l *link) Resources(ctx context.Context, tenant, kind string) ([]store.Resource, error) {
-	return now(ctx, l, func(ctx context.Context) ([]store.Resource, error) {
-		return l.Store.Resources(ctx, tenant, kind)
-	})
+func (l *link) Resources(ctx context.Context, q store.ResourceQuery) ([]store.Resource, error) {
+	return now(ctx, l, func(ctx context.Context) ([]store.Resource, error) { return l.Store.Resources(ctx, q) })
 }
