@@ -127,16 +127,10 @@ func (s *Service) Tell(ctx context.Context, id job.ID, c store.Command) (Worker,
 	return v.Worker, err
 }
 
-// Unserved returns the lines of all tenants with ready jobs for which no live process is there that
-// claims.
-func (s *Service) Unserved(ctx context.Context) ([]store.Unserved, error) {
-	return s.cfg.Store.Unserved(ctx)
-}
-
-// Unwatched returns the machines with programs of any tenant where no live process is there that
-// watches.
-func (s *Service) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
-	return s.cfg.Store.Unwatched(ctx)
+// Unattended returns the jobs of all tenants that wait for a process that is not there: ready ones
+// that nobody claims, and programs on machines where nobody watches.
+func (s *Service) Unattended(ctx context.Context) (store.Unattended, error) {
+	return s.cfg.Store.Unattended(ctx)
 }
 
 // worker is a session as people look at it. served is whether any process lives, where that is

@@ -157,8 +157,8 @@ func TestUnserved(t *testing.T) {
 			says(true, nobody+"; ready ")
 			w := begin(t, svc, 30*time.Second, serves)
 			says(false, "waits for a free slot of a program that handles mail, ")
-			if lines, err := svc.Unserved(context.Background()); err != nil || len(lines) != 1 {
-				t.Errorf("%+v, %v", lines, err)
+			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Lines) != 1 {
+				t.Errorf("%+v, %v", all, err)
 			}
 			if _, err := svc.Tell(context.Background(), w, store.Drain); err != nil {
 				t.Fatal(err)
@@ -166,8 +166,8 @@ func TestUnserved(t *testing.T) {
 			says(true, nobody+": those that would were told to drain; ready ")
 			time.Sleep(30 * time.Second)
 			says(true, nobody+"; ready ")
-			if lines, err := svc.Unserved(context.Background()); err != nil || len(lines) != 2 || lines[1].Jobs != 3 {
-				t.Errorf("%+v, %v", lines, err)
+			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Lines) != 2 || all.Lines[1].Jobs != 3 {
+				t.Errorf("%+v, %v", all, err)
 			}
 		})
 	})

@@ -109,8 +109,15 @@ type HeldJob struct {
 	Since  time.Time
 }
 
+// Unattended is work that waits for a process that is not there.
+type Unattended struct {
+	Lines    []Unserved
+	Machines []Unwatched
+}
+
 // Unserved are jobs that are ready in a line, of one machine or of none, for which no live session
-// is there that may claim.
+// is there that may claim: one that serves queue, kind, machine and tenant, and was not told to
+// drain or to stop.
 type Unserved struct {
 	Line    job.Line
 	Machine string
@@ -118,8 +125,8 @@ type Unserved struct {
 	Since   time.Time // when the first of these became ready
 }
 
-// Unwatched are jobs in custody monitor of a machine where nobody is there who watches: their
-// programs run on there, or have ended meanwhile.
+// Unwatched are jobs in custody monitor of a machine where no live session plays the role of the
+// watcher: their programs run on there, or have ended meanwhile.
 type Unwatched struct {
 	Machine string
 	Jobs    int // up to MostUnserved

@@ -147,8 +147,8 @@ type Leases interface {
 	Clear(ctx context.Context, lost []Lost) (Effects, error)
 }
 
-// Reader reads. Overdue, Sessions, Unserved, Unwatched and Demand see all tenants, and so does Find
-// unless its query names one; the others see one.
+// Reader reads. Overdue, Sessions, Unattended and Demand see all tenants, and so does Find unless
+// its query names one; the others see one.
 type Reader interface {
 	// Find returns the jobs that a query names, in any order. See [FindJob] for one of a tenant.
 	Find(ctx context.Context, q FindQuery) ([]job.Job, error)
@@ -176,14 +176,9 @@ type Reader interface {
 	// of each machine that has no other session the one that ended last, if that was within
 	// MachineKept; the newest first.
 	Sessions(ctx context.Context) ([]SessionInfo, error)
-	// Unserved returns the lines with ready jobs for which no live session is there that may claim:
-	// one that serves queue, kind, machine and tenant, and was not told to drain or to stop. It
-	// reads from line to line, and of a line no more than its first MostUnserved jobs.
-	Unserved(ctx context.Context) ([]Unserved, error)
-	// Unwatched returns the machines with jobs in custody monitor of which no live session is there
-	// that plays the role of the watcher. It reads from machine to machine, and of a machine no
-	// more than its first MostUnserved jobs.
-	Unwatched(ctx context.Context) ([]Unwatched, error)
+	// Unattended returns the work that waits for a process that is not there. It reads from line to
+	// line and from machine to machine, and of each no more than its first MostUnserved jobs.
+	Unattended(ctx context.Context) (Unattended, error)
 	// Demand returns, of each lane for which c has slots, the ready jobs that c could claim, and
 	// the live sessions that may claim some of these too, the one of c among them: [Claim.ID] and
 	// [Claim.Jobs] do not count.

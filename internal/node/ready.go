@@ -23,11 +23,8 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 	return func(ctx context.Context) []api.Check {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		checks := []api.Check{
-			s.database(ctx, names),
-			{Name: "session", Err: s.observe.Session()},
-			s.unserved(ctx, names), s.unwatched(ctx, names), s.disk(),
-		}
+		checks := []api.Check{s.database(ctx, names), {Name: "session", Err: s.observe.Session()}}
+		checks = append(append(checks, s.unattended(ctx, names)...), s.disk())
 		if c := s.reconciled(names); c != nil {
 			checks = append(checks, *c)
 		}
@@ -76,13 +73,21 @@ func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 // mostToldOf is how many lines are named that nobody serves, and machines where nobody watches.
 const mostToldOf = 10
 
-// unserved looks for jobs that are ready where nobody claims them.
-func (s *serving) unserved(ctx context.Context, names bool) api.Check {
+// unattended looks for jobs that wait for a process that is not there.
+func (s *serving) unattended(ctx context.Context, names bool) []api.Check {
+	all, err := s.node.Unattended(ctx)
+	if err != nil {
+		err = s.unanswered(ctx, err, names)
+	}
+	return []api.Check{unserved(all.Lines, err, names), unwatched(all.Machines, err, names)}
+}
+
+// unserved tells of jobs that are ready where nobody claims them.
+func unserved(lines []store.Unserved, err error, names bool) api.Check {
 	c := api.Check{Name: "workers", Degraded: true}
-	lines, err := s.node.Unserved(ctx)
 	switch {
 	case err != nil:
-		c.Err = s.unanswered(ctx, err, names)
+		c.Err = err
 	case len(lines) == 0:
 		c.Degraded = false
 	case names:
@@ -120,13 +125,12 @@ func named[T any](list []T, name func(T) string) string {
 	return strings.Join(all, "; ")
 }
 
-// unwatched looks for programs on machines where nobody watches.
-func (s *serving) unwatched(ctx context.Context, names bool) api.Check {
+// unwatched tells of programs on machines where nobody watches.
+func unwatched(machines []store.Unwatched, err error, names bool) api.Check {
 	c := api.Check{Name: "machines", Degraded: true}
-	machines, err := s.node.Unwatched(ctx)
 	switch {
 	case err != nil:
-		c.Err = s.unanswered(ctx, err, names)
+		c.Err = err
 	case len(machines) == 0:
 		c.Degraded = false
 	case names:

@@ -20,8 +20,8 @@ func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 	const why = "is closed"
 	for _, check := range []func(names bool) error{
 		func(names bool) error { return s.database(t.Context(), names).Err },
-		func(names bool) error { return s.unserved(t.Context(), names).Err },
-		func(names bool) error { return s.unwatched(t.Context(), names).Err },
+		func(names bool) error { return s.unattended(t.Context(), names)[0].Err },
+		func(names bool) error { return s.unattended(t.Context(), names)[1].Err },
 	} {
 		told.Reset()
 		if err := check(false); err == nil || strings.Contains(err.Error(), why) || !strings.Contains(told.String(), why) {

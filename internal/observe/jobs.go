@@ -141,12 +141,12 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 		}
 		gauge(ageDesc, age, q)
 	}
-	lines, err := c.store.Unserved(ctx)
+	unattended, err := c.store.Unattended(ctx)
 	if err != nil {
-		return all, fmt.Errorf("look for lines that nobody serves: %w", err)
+		return all, fmt.Errorf("look for jobs that wait for a process that is not there: %w", err)
 	}
 	unserved := map[job.Line]int{} // of all machines together
-	for _, u := range lines {
+	for _, u := range unattended.Lines {
 		if _, known := unserved[u.Line]; known || len(unserved) < mostQueues {
 			unserved[u.Line] += u.Jobs
 		}
@@ -154,11 +154,7 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	for line, n := range unserved {
 		gauge(unservedDesc, float64(n), line.Queue, line.Kind)
 	}
-	machines, err := c.store.Unwatched(ctx)
-	if err != nil {
-		return all, fmt.Errorf("look for machines where nobody watches: %w", err)
-	}
-	for _, u := range machines[:min(len(machines), mostQueues)] {
+	for _, u := range unattended.Machines[:min(len(unattended.Machines), mostQueues)] {
 		gauge(unwatchedDesc, float64(u.Jobs), u.Machine)
 	}
 	uses, err := c.limits(ctx)

@@ -250,14 +250,9 @@ func (m *measured) Sessions(ctx context.Context) ([]store.SessionInfo, error) {
 		fixed[[]store.SessionInfo](0))
 }
 
-func (m *measured) Unserved(ctx context.Context) ([]store.Unserved, error) {
-	return call(ctx, m, "unserved", func() ([]store.Unserved, error) { return m.next.Unserved(ctx) },
-		fixed[[]store.Unserved](0))
-}
-
-func (m *measured) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
-	return call(ctx, m, "unwatched", func() ([]store.Unwatched, error) { return m.next.Unwatched(ctx) },
-		fixed[[]store.Unwatched](0))
+func (m *measured) Unattended(ctx context.Context) (store.Unattended, error) {
+	return call(ctx, m, "unattended", func() (store.Unattended, error) { return m.next.Unattended(ctx) },
+		fixed[store.Unattended](0))
 }
 
 func (m *measured) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {

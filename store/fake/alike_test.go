@@ -848,8 +848,7 @@ func (p *pair) look() {
 		}
 	}
 	of(p, "sessions", func(s store.Store) ([]store.SessionInfo, error) { return s.Sessions(ctx) })
-	of(p, "unserved", func(s store.Store) ([]store.Unserved, error) { return s.Unserved(ctx) })
-	of(p, "unwatched", func(s store.Store) ([]store.Unwatched, error) { return s.Unwatched(ctx) })
+	of(p, "unattended", func(s store.Store) (store.Unattended, error) { return s.Unattended(ctx) })
 	of(p, "recount", func(s store.Store) (with[store.Recounted], error) { return both(s.Recount(ctx, 10)) })
 	of(p, "queues", func(s store.Store) ([]store.Resource, error) {
 		return s.Resources(ctx, store.ResourceQuery{Kind: "queue"})

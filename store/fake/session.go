@@ -63,64 +63,65 @@ func (t *tx) claimants() (all []session) {
 	return all
 }
 
-// Unserved implements [store.Reader].
-func (s *Store) Unserved(ctx context.Context) ([]store.Unserved, error) {
-	return ask(ctx, s, func(t *tx) (found []store.Unserved, err error) {
-		live := t.claimants()
-		served := func(r *row) bool {
-			return slices.ContainsFunc(live, func(i session) bool {
-				return i.Process.Serves(job.Line{Queue: r.Queue, Kind: r.Kind}, r.Machine) &&
-					i.Process.ServesTenant(r.Tenant)
-			})
-		}
-		type line struct {
-			job.Line
-			machine string
-		}
-		seen := map[line]int{}
-		for _, at := range t.spots(job.Ready) { // the lanes of a line stand together
-			l := line{job.Line{Queue: at.queue, Kind: at.kind}, at.machine}
-			for _, r := range t.at[at] {
-				if seen[l]++; seen[l] > store.MostUnserved || len(seen) > store.MostUnserved {
-					break
-				}
-				if served(r) {
-					continue
-				}
-				if n := len(found); n == 0 || found[n-1].Line != l.Line || found[n-1].Machine != l.machine {
-					found = append(found, store.Unserved{Line: l.Line, Machine: l.machine, Since: r.Since})
-				}
-				u := &found[len(found)-1]
-				u.Jobs++
-				if r.Since.Before(u.Since) {
-					u.Since = r.Since
-				}
-			}
-		}
-		return found, nil
+// Unattended implements [store.Reader].
+func (s *Store) Unattended(ctx context.Context) (store.Unattended, error) {
+	return ask(ctx, s, func(t *tx) (store.Unattended, error) {
+		return store.Unattended{Lines: t.unserved(), Machines: t.unwatched()}, nil
 	})
 }
 
-// Unwatched implements [store.Reader].
-func (s *Store) Unwatched(ctx context.Context) ([]store.Unwatched, error) {
-	return ask(ctx, s, func(t *tx) (found []store.Unwatched, err error) {
-		watched := map[string]bool{"": true}
-		for _, i := range t.sessions {
-			if t.alive(i.ID) && slices.Contains(i.Process.Roles, store.RoleWatcher) {
-				watched[i.Process.Machine] = true
+func (t *tx) unserved() (found []store.Unserved) {
+	live := t.claimants()
+	served := func(r *row) bool {
+		return slices.ContainsFunc(live, func(i session) bool {
+			return i.Process.Serves(job.Line{Queue: r.Queue, Kind: r.Kind}, r.Machine) &&
+				i.Process.ServesTenant(r.Tenant)
+		})
+	}
+	type line struct {
+		job.Line
+		machine string
+	}
+	seen := map[line]int{}
+	for _, at := range t.spots(job.Ready) { // the lanes of a line stand together
+		l := line{job.Line{Queue: at.queue, Kind: at.kind}, at.machine}
+		for _, r := range t.at[at] {
+			if seen[l]++; seen[l] > store.MostUnserved || len(seen) > store.MostUnserved {
+				break
+			}
+			if served(r) {
+				continue
+			}
+			if n := len(found); n == 0 || found[n-1].Line != l.Line || found[n-1].Machine != l.machine {
+				found = append(found, store.Unserved{Line: l.Line, Machine: l.machine, Since: r.Since})
+			}
+			u := &found[len(found)-1]
+			u.Jobs++
+			if r.Since.Before(u.Since) {
+				u.Since = r.Since
 			}
 		}
-		machines := t.spots(job.Monitor)
-		for _, at := range machines[:min(len(machines), store.MostUnserved)] {
-			if !watched[at.machine] {
-				found = append(found, store.Unwatched{
-					Machine: at.machine,
-					Jobs:    min(len(t.at[at]), store.MostUnserved),
-				})
-			}
+	}
+	return found
+}
+
+func (t *tx) unwatched() (found []store.Unwatched) {
+	watched := map[string]bool{"": true}
+	for _, i := range t.sessions {
+		if t.alive(i.ID) && slices.Contains(i.Process.Roles, store.RoleWatcher) {
+			watched[i.Process.Machine] = true
 		}
-		return found, nil
-	})
+	}
+	machines := t.spots(job.Monitor)
+	for _, at := range machines[:min(len(machines), store.MostUnserved)] {
+		if !watched[at.machine] {
+			found = append(found, store.Unwatched{
+				Machine: at.machine,
+				Jobs:    min(len(t.at[at]), store.MostUnserved),
+			})
+		}
+	}
+	return found
 }
 
 // Demand implements [store.Reader].

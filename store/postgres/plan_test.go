@@ -262,10 +262,9 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 			_, _, err := s.Submit(ctx, sub)
 			return err
 		},
-		"sessions":  func() error { _, err := s.Sessions(ctx); return err },
-		"unserved":  func() error { _, err := s.Unserved(ctx); return err },
-		"unwatched": func() error { _, err := s.Unwatched(ctx); return err },
-		"demand":    func() error { _, err := s.Demand(ctx, asking(m.session, 1)); return err },
+		"sessions":   func() error { _, err := s.Sessions(ctx); return err },
+		"unattended": func() error { _, err := s.Unattended(ctx); return err },
+		"demand":     func() error { _, err := s.Demand(ctx, asking(m.session, 1)); return err },
 		"overdue": func() error {
 			_, err := s.Overdue(ctx, store.OverdueQuery{Kept: []store.Kept{{
 				Tenant: acme, State: job.Finished,

@@ -92,26 +92,17 @@ ORDER BY s.started DESC, s.id DESC`
 	AND (o.ended IS NULL OR (o.ended, o.id) > (s.ended, s.id)))`
 )
 
-// Unserved implements [store.Reader].
-func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error) {
+// Unattended implements [store.Reader].
+func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err error) {
 	err = s.call(ctx, everyone, func(t *tx) error {
-		found = nil
+		found = store.Unattended{}
 		return t.commit(read(unserved, func(r *reader) error {
-			found = append(found, store.Unserved{
+			found.Lines = append(found.Lines, store.Unserved{
 				Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Jobs: r.int(), Since: r.time(),
 			})
 			return nil
-		}, store.MostUnserved))
-	})
-	return found, err
-}
-
-// Unwatched implements [store.Reader].
-func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err error) {
-	err = s.call(ctx, everyone, func(t *tx) error {
-		found = nil
-		return t.commit(read(unwatched, func(r *reader) error {
-			found = append(found, store.Unwatched{Machine: r.text(), Jobs: r.int()})
+		}, store.MostUnserved), read(unwatched, func(r *reader) error {
+			found.Machines = append(found.Machines, store.Unwatched{Machine: r.text(), Jobs: r.int()})
 			return nil
 		}, store.MostUnserved, string(store.RoleWatcher)))
 	})

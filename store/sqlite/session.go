@@ -117,8 +117,19 @@ const lastOfMachine = `(sessions.process ->> '$.machine') IS NOT NULL
 	AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.process ->> '$.machine' = sessions.process ->> '$.machine'
 	AND (o.ended IS NULL OR (o.ended, o.id) > (sessions.ended, sessions.id)))`
 
-// Unserved implements [store.Reader]. It goes along the ready index, a step for each line.
-func (s *Store) Unserved(ctx context.Context) (found []store.Unserved, err error) {
+// Unattended implements [store.Reader].
+func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err error) {
+	if found.Lines, err = s.unserved(ctx); err != nil {
+		return store.Unattended{}, err
+	}
+	err = s.query(ctx, unwatched, 2, func(v []driver.Value) {
+		found.Machines = append(found.Machines, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
+	}, int64(store.MostUnserved), int64(store.MostUnserved), micros(s.lease()), string(store.RoleWatcher))
+	return found, err
+}
+
+// unserved goes along the ready index, a step for each line.
+func (s *Store) unserved(ctx context.Context) (found []store.Unserved, err error) {
 	var live []store.Process
 	var broken []error
 	err = s.query(ctx, `SELECT process FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 1,
@@ -164,14 +175,6 @@ const (
 		WHERE custody = 'ready' AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0)
 			WHERE tenant NOT IN (SELECT value FROM json_each(?))`
 )
-
-// Unwatched implements [store.Reader].
-func (s *Store) Unwatched(ctx context.Context) (found []store.Unwatched, err error) {
-	err = s.query(ctx, unwatched, 2, func(v []driver.Value) {
-		found = append(found, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
-	}, int64(store.MostUnserved), int64(store.MostUnserved), micros(s.lease()), string(store.RoleWatcher))
-	return found, err
-}
 
 // unwatched goes along the index of what is watched, a step for each machine.
 const unwatched = `WITH RECURSIVE machines (machine) AS (

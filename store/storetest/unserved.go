@@ -20,10 +20,11 @@ var unservedTests = []test{
 // unserved checks which lines nobody serves.
 func (w *world) unserved(want ...store.Unserved) {
 	w.Helper()
-	got, err := w.s.Unserved(w.ctx)
+	all, err := w.s.Unattended(w.ctx)
 	if err != nil {
-		w.Fatalf("unserved: %v", err)
+		w.Fatalf("unattended: %v", err)
 	}
+	got := all.Lines
 	for _, list := range [][]store.Unserved{got, want} {
 		slices.SortFunc(list, func(a, b store.Unserved) int {
 			return cmp.Or(cmp.Compare(a.Line.Queue, b.Line.Queue), cmp.Compare(a.Line.Kind, b.Line.Kind),

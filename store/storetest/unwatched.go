@@ -16,12 +16,12 @@ var unwatchedTests = []test{
 // unwatched checks where nobody watches.
 func (w *world) unwatched(want ...store.Unwatched) {
 	w.Helper()
-	got, err := w.s.Unwatched(w.ctx)
+	got, err := w.s.Unattended(w.ctx)
 	if err != nil {
-		w.Fatalf("unwatched: %v", err)
+		w.Fatalf("unattended: %v", err)
 	}
-	if !slices.Equal(got, want) {
-		w.Errorf("nobody watches %+v, want %+v", got, want)
+	if !slices.Equal(got.Machines, want) {
+		w.Errorf("nobody watches %+v, want %+v", got.Machines, want)
 	}
 }
 
