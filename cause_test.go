@@ -42,9 +42,12 @@ func (c *cut) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
 	return fault.Do(ctx, c.faults, "Claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
 }
 
-func (c *cut) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
-	a, err = fault.Do(ctx, c.faults, "Apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
-	return a, eff, err
+func (c *cut) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	a, err = fault.Do(ctx, c.faults, "Apply", func() ([]store.Applied, error) {
+		a, jobs, eff, err = c.Store.Apply(ctx, cs, along)
+		return a, err
+	})
+	return a, jobs, eff, err
 }
 
 // TestCauses: a handler sees why it has to stop, and what it returns then is worth what it should be.

@@ -53,18 +53,11 @@ func (s *reluctant) refused(cs []job.Change) error {
 	return nil
 }
 
-func (s *reluctant) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
-	if err := s.refused(cs); err != nil {
-		return nil, store.Effects{}, err
-	}
-	return s.Store.Apply(ctx, cs)
-}
-
-func (s *reluctant) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+func (s *reluctant) Apply(ctx context.Context, cs []job.Change, c *store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
 	if err := s.refused(cs); err != nil {
 		return nil, nil, store.Effects{}, err
 	}
-	return s.Store.ApplyAndClaim(ctx, cs, c)
+	return s.Store.Apply(ctx, cs, c)
 }
 
 func TestIntent(t *testing.T) {

@@ -593,15 +593,15 @@ type refusing struct {
 	asked chan time.Time
 }
 
-func (r refusing) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+func (r refusing) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
 	if changes[0].From.Fence.Duty == "" {
-		return r.Store.Apply(ctx, changes)
+		return r.Store.Apply(ctx, changes, along)
 	}
 	select {
 	case r.asked <- time.Now():
 	case <-ctx.Done():
 	}
-	return nil, store.Effects{}, job.Errorf(job.Internal, "refused")
+	return nil, nil, store.Effects{}, job.Errorf(job.Internal, "refused")
 }
 
 func TestAnEndThatIsRefused(t *testing.T) {

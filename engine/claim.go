@@ -180,16 +180,17 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 		defer s.rides.Done()
 	}
 	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
+		var with *store.Claim
 		if along {
-			answers, jobs, eff, err = s.e.cfg.Store.ApplyAndClaim(ctx, changes, c)
-			// a repeat asks for all: what was claimed is found by its claim alone, and nobody is
-			// told of others again
-			if err != nil {
-				c.Handed = false
-				s.mayHave(job.Lanes)
-			}
-		} else {
-			answers, eff, err = s.e.cfg.Store.Apply(ctx, changes)
+			asked := c // a repeat changes c, and this call may still be on its way
+			with = &asked
+		}
+		answers, jobs, eff, err = s.e.cfg.Store.Apply(ctx, changes, with)
+		// a repeat asks for all: what was claimed is found by its claim alone, and nobody is told
+		// of others again
+		if along && err != nil {
+			c.Handed = false
+			s.mayHave(job.Lanes)
 		}
 		return struct{}{}, err
 	})

@@ -414,22 +414,19 @@ func (f *faulty) Demand(ctx context.Context, c store.Claim) (d map[job.Lane]stor
 	return d, err
 }
 
-func (f *faulty) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
-	err = f.call(ctx, "apply", changes, func() (err error) { a, eff, err = f.Store.Apply(ctx, changes); return err })
-	if f.later {
+func (f *faulty) Apply(ctx context.Context, changes []job.Change, along *store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+	what := "apply"
+	if along != nil {
+		what = "apply and claim"
+	}
+	err = f.call(ctx, what, changes, func() (err error) { a, jobs, eff, err = f.Store.Apply(ctx, changes, along); return err })
+	if along != nil {
+		f.mu.Lock()
+		f.calls["claimed along"] += len(jobs)
+		f.mu.Unlock()
+	} else if f.later {
 		eff.Owed, eff.Later = false, eff.Owed
 	}
-	return a, eff, err
-}
-
-func (f *faulty) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
-	err = f.call(ctx, "apply and claim", changes, func() (err error) {
-		a, jobs, eff, err = f.Store.ApplyAndClaim(ctx, changes, c)
-		return err
-	})
-	f.mu.Lock()
-	f.calls["claimed along"] += len(jobs)
-	f.mu.Unlock()
 	return a, jobs, eff, err
 }
 

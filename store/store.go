@@ -57,13 +57,13 @@ type Jobs interface {
 	// another one under the same id is a Conflict or Fenced. An error means that none was applied;
 	// a kind other than Unavailable and Closed lays the blame on one of them, to be found by
 	// halving.
-	Apply(context.Context, []job.Change) ([]Applied, Effects, error)
-	// ApplyAndClaim makes changes as Apply does and then a claim as Claim does, in one transaction:
-	// what the changes made ready can be claimed, also what they handed a turn to; where slots are
-	// few, what was ready before may come first. Of what the changes made ready, Effects name the
-	// lines of those who were not claimed. A repeat with the same claim answers both as before. A
-	// session that is not alive claims nothing, which is no error here.
-	ApplyAndClaim(context.Context, []job.Change, Claim) ([]Applied, []job.Job, Effects, error)
+	//
+	// With a claim it then claims as Claim does, in the same transaction: what the changes made
+	// ready can be claimed, also what they handed a turn to; where slots are few, what was ready
+	// before may come first. Of what the changes made ready, Effects name the lines of the jobs
+	// that were not claimed. A repeat with the same claim answers both as before. A session that is
+	// not alive claims nothing, which is no error here.
+	Apply(ctx context.Context, changes []job.Change, along *Claim) ([]Applied, []job.Job, Effects, error)
 
 	// Wish writes what a person wants of jobs, and carries it out at once on those that no worker
 	// and no watcher holds. An unknown job is answered with NotFound in its place.

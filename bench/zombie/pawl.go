@@ -112,18 +112,20 @@ type heard struct {
 	seat *seat
 }
 
-func (h heard) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
-	answers, eff, err := h.Store.Apply(ctx, changes)
+func (h heard) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error,
+) {
+	answers, jobs, eff, err := h.Store.Apply(ctx, changes, along)
 	if err == nil || ctx.Err() == nil {
 		h.tell(toldStep, changes, answers, err)
-		return answers, eff, err
+		return answers, jobs, eff, err
 	}
 	// The process itself has given the call up. What if it had been on its way to the database
 	// already?
 	h.tell(toldStep, nil, nil, fmt.Errorf("given up: %s", state(ctx)))
-	late, _, lateErr := h.Store.Apply(context.WithoutCancel(ctx), changes)
+	late, _, _, lateErr := h.Store.Apply(context.WithoutCancel(ctx), changes, along)
 	h.tell(lateStep, changes, late, lateErr)
-	return answers, eff, err
+	return answers, jobs, eff, err
 }
 
 func (h heard) tell(step string, changes []job.Change, answers []store.Applied, err error) {

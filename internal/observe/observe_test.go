@@ -339,7 +339,7 @@ func (w *world) launch(machine string) {
 		{To: job.Monitor, Path: []job.Entry{{State: job.Running}}},
 	} {
 		c.Job, c.From = id, j.Guard(job.Fence{Session: session})
-		if as, _, err := w.store.Apply(w.Context(), []job.Change{c}); err != nil || as[0].Outcome != store.OK {
+		if as, _, _, err := w.store.Apply(w.Context(), []job.Change{c}, nil); err != nil || as[0].Outcome != store.OK {
 			w.Fatalf("%+v, %v", as, err)
 		}
 		if j, err = store.FindJob(w.Context(), w.store, "default", id); err != nil {

@@ -95,23 +95,11 @@ func (m *measured) claimed(jobs []job.Job) {
 	}
 }
 
-func (m *measured) Apply(ctx context.Context, changes []job.Change) (a []store.Applied, eff store.Effects, err error) {
-	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
-		a, eff,
-			err = m.next.Apply(ctx, changes)
-		return a, err
-	},
-		fixed[[]store.Applied](len(changes)))
-	m.applied(changes, a)
-	m.passed(&eff)
-	return a, eff, err
-}
-
-func (m *measured) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) (a []store.Applied,
+func (m *measured) Apply(ctx context.Context, changes []job.Change, along *store.Claim) (a []store.Applied,
 	jobs []job.Job, eff store.Effects, err error,
 ) {
 	a, err = call(ctx, m, "apply", func() ([]store.Applied, error) {
-		a, jobs, eff, err = m.next.ApplyAndClaim(ctx, changes, c)
+		a, jobs, eff, err = m.next.Apply(ctx, changes, along)
 		return a, err
 	}, fixed[[]store.Applied](len(changes)))
 	m.applied(changes, a)

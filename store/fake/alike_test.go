@@ -127,7 +127,10 @@ func (p *pair) steps(n int) {
 func (p *pair) apply(changes []job.Change) []store.Applied {
 	what := fmt.Sprintf("apply %+v", changes)
 	if !p.one(3) {
-		return of(p, what, func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(p.Context(), changes)) }).Answer
+		return of(p, what, func(s store.Store) (with[[]store.Applied], error) {
+			a, _, eff, err := s.Apply(p.Context(), changes, nil)
+			return both(a, eff, err)
+		}).Answer
 	}
 	type answer struct {
 		Applied []store.Applied
@@ -135,7 +138,7 @@ func (p *pair) apply(changes []job.Change) []store.Applied {
 	}
 	c := p.claim()
 	return of(p, what+" and claim", func(s store.Store) (with[answer], error) {
-		a, jobs, eff, err := s.ApplyAndClaim(p.Context(), changes, c)
+		a, jobs, eff, err := s.Apply(p.Context(), changes, &c)
 		return both(answer{a, jobs}, eff, err)
 	}).Answer.Applied
 }
@@ -674,7 +677,10 @@ func (p *pair) round() {
 	if len(held) > 0 {
 		j := &held[p.IntN(len(held))]
 		end, _ := p.forward(j)
-		of(p, "apply", func(s store.Store) (with[[]store.Applied], error) { return both(s.Apply(ctx, []job.Change{end})) })
+		of(p, "apply", func(s store.Store) (with[[]store.Applied], error) {
+			a, _, eff, err := s.Apply(ctx, []job.Change{end}, nil)
+			return both(a, eff, err)
+		})
 		of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, 1000)) })
 	}
 }

@@ -121,7 +121,7 @@ func (h *hall) end(i int) {
 		h.submit(j.Owner, j.Limits...)
 	}
 	c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: h.session}), To: job.None, Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}}}
-	got, _, err := h.s.Apply(h.Context(), []job.Change{c})
+	got, _, _, err := h.s.Apply(h.Context(), []job.Change{c}, nil)
 	if err != nil || got[0].Outcome != store.OK {
 		h.Fatalf("the end of %s: %+v, %v", j.ID, got, err)
 	}

@@ -88,7 +88,7 @@ func TestTakenIn(t *testing.T) {
 		paid := alone(paying(s))
 		untilWaiting(t, admin, 1)
 		ended := alone(func(ctx context.Context) error {
-			as, _, err := s.Apply(ctx, finishes(jobs, session))
+			as, _, _, err := s.Apply(ctx, finishes(jobs, session), nil)
 			if err == nil && (as[0].Outcome != store.OK || as[1].Outcome != store.OK) {
 				t.Errorf("%+v", as)
 			}
@@ -137,7 +137,7 @@ func TestTakenIn(t *testing.T) {
 		second.After = []store.After{{Job: first.Job.ID, Need: job.NeedEnded}}
 		submit(t, s, first)
 		submit(t, s, second)
-		if _, _, err := s.Apply(t.Context(), finishes(claim(t, s, session, 1), session)); err != nil {
+		if _, _, _, err := s.Apply(t.Context(), finishes(claim(t, s, session, 1), session), nil); err != nil {
 			t.Fatal(err)
 		}
 		setLimit(t, s, job.Limit{Key: ofTask, Most: 0})

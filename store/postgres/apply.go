@@ -10,19 +10,17 @@ import (
 )
 
 // Apply implements [store.Jobs]. A change that meets a wish which it did not know of is diverted by
-// package job, and sent again.
-func (s *Store) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
-	answers, eff, err := s.apply(ctx, cs, nil)
-	eff.Claimed(nil)
-	return answers, eff, err
-}
-
-// ApplyAndClaim implements [store.Jobs]. Where changes take several transactions, the claim goes
-// with the first.
-func (s *Store) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) ([]store.Applied, []job.Job,
+// package job, and sent again. Where changes take several transactions, the claim goes with the
+// first.
+func (s *Store) Apply(ctx context.Context, cs []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
 	store.Effects, error,
 ) {
-	claim := newClaiming(c)
+	if along == nil {
+		answers, eff, err := s.apply(ctx, cs, nil)
+		eff.Claimed(nil)
+		return answers, nil, eff, err
+	}
+	claim := newClaiming(*along)
 	answers, eff, err := s.apply(ctx, cs, claim)
 	if err != nil {
 		return nil, nil, eff, err

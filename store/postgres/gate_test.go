@@ -179,7 +179,7 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 						Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}},
 					}
 				}
-				_, eff, err := s.Apply(t.Context(), changes)
+				_, _, eff, err := s.Apply(t.Context(), changes, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -258,7 +258,7 @@ func TestWhereALineBegins(t *testing.T) {
 		}
 		cycle()
 		cycle()
-		if _, eff, err := s.Apply(t.Context(), changes); err != nil || eff.Owed {
+		if _, _, eff, err := s.Apply(t.Context(), changes, nil); err != nil || eff.Owed {
 			t.Fatalf("%+v, %v", eff, err)
 		}
 		return ids[0]
@@ -312,7 +312,7 @@ func TestWhereALineBegins(t *testing.T) {
 			if err != nil || len(held) != most {
 				t.Fatalf("%d jobs, %v", len(held), err)
 			}
-			if _, _, err := s.Apply(t.Context(), []job.Change{finish(&held[0], session)}); err != nil { // it did not know that tasks have turns
+			if _, _, _, err := s.Apply(t.Context(), []job.Change{finish(&held[0], session)}, nil); err != nil { // it did not know that tasks have turns
 				t.Fatal(err)
 			}
 			pay(t, s)
@@ -330,7 +330,7 @@ func TestWhereALineBegins(t *testing.T) {
 					changes[i] = finish(&held[i], session)
 				}
 				var err error
-				if _, held, _, err = s.ApplyAndClaim(t.Context(), changes, c); err != nil {
+				if _, held, _, err = s.Apply(t.Context(), changes, &c); err != nil {
 					t.Fatal(err)
 				}
 			}

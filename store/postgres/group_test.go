@@ -91,7 +91,7 @@ func blocked(t *testing.T, s *postgres.Store, now *clock) error {
 		if i%2 == 0 {
 			b.Policy.MaxWait, b.Params = job.Duration(time.Second), map[string]string{"of": "short"}
 		}
-		if _, _, err := s.Apply(ctx, []job.Change{block(&held[i], session, b)}); err != nil {
+		if _, _, _, err := s.Apply(ctx, []job.Change{block(&held[i], session, b)}, nil); err != nil {
 			return err
 		}
 	}

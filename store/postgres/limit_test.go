@@ -48,7 +48,7 @@ func TestLimitTrips(t *testing.T) {
 		t.Fatalf("claimed %d jobs", len(jobs))
 	}
 	trips("tasks finish", 1, func() {
-		as, eff, err := s.Apply(t.Context(), finishes(jobs, session))
+		as, _, eff, err := s.Apply(t.Context(), finishes(jobs, session), nil)
 		if err != nil || !eff.Owed || slices.ContainsFunc(as, func(a store.Applied) bool { return a.Outcome != store.OK }) {
 			t.Errorf("%+v, owed: %t, %v", as, eff.Owed, err)
 		}

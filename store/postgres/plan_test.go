@@ -310,7 +310,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 					if i == 2 {
 						along.Jobs = []job.ID{job.NewID()}
 					}
-					if _, _, _, err := s.ApplyAndClaim(ctx, []job.Change{change}, along); err != nil {
+					if _, _, _, err := s.Apply(ctx, []job.Change{change}, &along); err != nil {
 						return err
 					}
 					continue
@@ -318,7 +318,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 				if i == 5 {
 					change.To, change.Path, change.Set.Retry = job.Ready, []job.Entry{{State: job.Pending}}, true
 				}
-				if _, _, err := s.Apply(ctx, []job.Change{change}); err != nil {
+				if _, _, _, err := s.Apply(ctx, []job.Change{change}, nil); err != nil {
 					return err
 				}
 			}

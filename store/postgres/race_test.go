@@ -107,7 +107,7 @@ func TestOrder(t *testing.T) {
 		cs[2].Path[0], cs[2].To = job.Entry{State: job.Pending}, job.Ready
 		must(t, admin, "UPDATE pawl.jobs SET ord = ord + 1000") // as if that one had its number while these waited for a lock
 		late := value[int64](t, admin, "SELECT min(ord) FROM pawl.jobs")
-		if _, _, err := s.Apply(t.Context(), cs); err != nil {
+		if _, _, _, err := s.Apply(t.Context(), cs, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n := value[int](t, admin, "SELECT count(*) FROM pawl.events WHERE n = 3 AND ord >= $1", late); n != 3 {
@@ -134,7 +134,7 @@ func TestOrder(t *testing.T) {
 		must(t, other, "SELECT FROM pawl.specs WHERE id = $1 FOR NO KEY UPDATE", first) // as one that annotates both begins
 		answer := make(chan error, 1)
 		go func() {
-			_, _, err := s.Apply(context.Background(), cs)
+			_, _, _, err := s.Apply(context.Background(), cs, nil)
 			answer <- err
 		}()
 		untilWaiting(t, connect(t, dsn), 1)
@@ -169,7 +169,7 @@ func TestOrder(t *testing.T) {
 		}()
 		untilWaiting(t, watch, 1)
 		go func() {
-			as, _, err := s.Apply(context.Background(), finishes([]job.Job{j}, frozen))
+			as, _, _, err := s.Apply(context.Background(), finishes([]job.Job{j}, frozen), nil)
 			if err == nil && as[0].Outcome != store.Fenced {
 				err = fmt.Errorf("the change was %s", as[0].Outcome)
 			}
@@ -510,7 +510,7 @@ func (m *mixer) apply(ctx context.Context) error {
 		}
 	}
 	m.r.Shuffle(len(cs), func(i, k int) { cs[i], cs[k] = cs[k], cs[i] })
-	_, _, err = m.s.Apply(ctx, cs)
+	_, _, _, err = m.s.Apply(ctx, cs, nil)
 	return err
 }
 

@@ -88,7 +88,7 @@ func TestRestart(t *testing.T) {
 	if n, _, err := s.Expire(t.Context(), 10); err != nil || n != 0 {
 		t.Errorf("expired %d jobs, %v", n, err)
 	}
-	as, _, err := s.Apply(t.Context(), finishes(held, alive))
+	as, _, _, err := s.Apply(t.Context(), finishes(held, alive), nil)
 	if err != nil || as[0].Outcome != store.OK {
 		t.Errorf("%+v, %v", as, err)
 	}
@@ -447,7 +447,7 @@ func TestStandby(t *testing.T) {
 					_, _, err := s.Submit(t.Context(), store.Submission{Tenant: acme, Jobs: newTasks(1)})
 					return err
 				},
-				"apply": func() error { _, _, err := s.Apply(t.Context(), finishes(held, alive)); return err },
+				"apply": func() error { _, _, _, err := s.Apply(t.Context(), finishes(held, alive), nil); return err },
 				"claim": func() error { _, err := s.Claim(t.Context(), asking(alive, 1)); return err },
 				"renew": func() error {
 					_, err := s.Renew(t.Context(), store.Renew{Session: alive, Lease: time.Hour})
@@ -484,7 +484,7 @@ func TestStandby(t *testing.T) {
 			if n, _, err := other.Expire(t.Context(), 10); err != nil || n != 1 {
 				t.Errorf("one that has not noticed expired %d jobs, %v", n, err)
 			}
-			if as, _, err := s.Apply(t.Context(), finishes(held, alive)); err != nil || as[0].Outcome != store.OK {
+			if as, _, _, err := s.Apply(t.Context(), finishes(held, alive), nil); err != nil || as[0].Outcome != store.OK {
 				t.Errorf("%+v, %v", as, err)
 			}
 			if n := len(claim(t, s, alive, 10)); n != 3 {
@@ -604,7 +604,7 @@ func TestRoundTrips(t *testing.T) {
 		want("submit", 1, func() { ids = submit(t, s, newTasks(n)...) })
 		want("claim", 1, func() { jobs = claim(t, s, session, n) })
 		want("apply", 1, func() {
-			if _, _, err := s.Apply(t.Context(), finishes(jobs, session)); err != nil {
+			if _, _, _, err := s.Apply(t.Context(), finishes(jobs, session), nil); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -93,7 +93,7 @@ func through(t *testing.T, s *postgres.Store) job.ID {
 		t.Fatal(err)
 	}
 	jobs := claim(t, s, session, 10)
-	as, _, err := s.Apply(t.Context(), finishes(jobs, session))
+	as, _, _, err := s.Apply(t.Context(), finishes(jobs, session), nil)
 	if err != nil || len(as) != 1 || as[0].Outcome != store.OK {
 		t.Fatalf("%+v, %v", as, err)
 	}

@@ -11,19 +11,18 @@ import (
 )
 
 // Apply implements [store.Jobs].
-func (s *Store) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
-	answers, eff, err := s.apply(ctx, changes, func(*tx) error { return nil })
-	eff.Claimed(nil)
-	return answers, eff, err
-}
-
-// ApplyAndClaim implements [store.Jobs].
-func (s *Store) ApplyAndClaim(ctx context.Context, changes []job.Change, c store.Claim) ([]store.Applied, []job.Job,
+func (s *Store) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
 	store.Effects, error,
 ) {
-	c = c.Once()
+	var c store.Claim
+	if along != nil {
+		c = along.Once()
+	}
 	var jobs []job.Job
 	answers, eff, err := s.apply(ctx, changes, func(t *tx) (err error) {
+		if along == nil {
+			return nil
+		}
 		jobs, err = t.claim(c)
 		if job.KindOf(err) == job.Fenced {
 			jobs, err = nil, nil

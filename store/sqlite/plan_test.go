@@ -181,7 +181,7 @@ func exercise(t *testing.T, s *Store, sleep func(time.Duration)) {
 		})
 	}
 	for range 2 { // the second time they are looked up
-		_, _, err = s.Apply(ctx, ends)
+		_, _, _, err = s.Apply(ctx, ends, nil)
 		must(err)
 	}
 	for range 2 {
@@ -262,9 +262,9 @@ func limited(t *testing.T, s *Store, session job.ID) {
 		held, err := s.Claim(ctx, store.Claim{ID: job.NewID(), Session: session, Queues: []string{"limited"}, Kinds: []string{"limited"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
 		must(err)
 		for _, j := range held {
-			_, _, err = s.Apply(ctx, []job.Change{{
+			_, _, _, err = s.Apply(ctx, []job.Change{{
 				Job: j.ID, From: j.Guard(job.Fence{Session: session}), To: job.None, Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}},
-			}})
+			}}, nil)
 			must(err)
 		}
 		pay()
@@ -301,7 +301,7 @@ func blocked(t *testing.T, s *Store, session job.ID, sleep func(time.Duration)) 
 			for i := range held {
 				changes = append(changes, blocking(&held[i], session, what, conditions[0]))
 			}
-			_, _, err = s.Apply(ctx, changes)
+			_, _, _, err = s.Apply(ctx, changes, nil)
 			must(err)
 		}
 		_, _, err := s.Pay(ctx, 100)

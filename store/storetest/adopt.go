@@ -539,7 +539,7 @@ func adoptAtOnce(w *world) {
 			}
 			for _, j := range got {
 				idle = 0
-				as, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))})
+				as, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}, nil)
 				if err != nil {
 					return err
 				}

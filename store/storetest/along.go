@@ -44,7 +44,7 @@ func ends(held []job.Job, session job.ID) (changes []job.Change) {
 func (w *world) handsOn(c store.Claim, changes ...job.Change) (claimed []job.ID, told []job.Line) {
 	w.Helper()
 	w.pay()
-	answers, jobs, eff, err := w.s.ApplyAndClaim(w.ctx, changes, c)
+	answers, jobs, eff, err := w.s.Apply(w.ctx, changes, &c)
 	if err != nil {
 		w.Fatalf("%d changes and a claim: %v", len(changes), err)
 	}
@@ -347,7 +347,7 @@ func claimAlongNews(w *world) {
 		if i == 1 {
 			changes = append(changes, retry)
 		}
-		_, jobs, eff, err := w.s.ApplyAndClaim(w.ctx, changes, c)
+		_, jobs, eff, err := w.s.Apply(w.ctx, changes, &c)
 		if err != nil {
 			w.Fatalf("call %d: %v", i, err)
 		}

@@ -124,7 +124,7 @@ func applyUnknown(w *world) {
 	j := w.claimOne(session)
 	c := finish(j, by(session))
 	c.Job = job.NewID()
-	got, _, err := w.s.Apply(w.ctx, []job.Change{c})
+	got, _, _, err := w.s.Apply(w.ctx, []job.Change{c}, nil)
 	switch {
 	case err != nil:
 		w.kind(err, job.NotFound, job.Fenced, job.Conflict, job.Invalid)
@@ -303,7 +303,7 @@ func (w *world) race(j job.Job, changes []job.Change) {
 	w.Helper()
 	answers := make([]store.Applied, len(changes))
 	w.together(len(changes), func(i int) error {
-		got, _, err := w.s.Apply(w.ctx, changes[i:i+1])
+		got, _, _, err := w.s.Apply(w.ctx, changes[i:i+1], nil)
 		if err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func applyAgainstExpiry(w *world) {
 		w.together(3, func(i int) error {
 			switch i {
 			case 0:
-				got, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))})
+				got, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))}, nil)
 				if err != nil {
 					return err
 				}
@@ -396,7 +396,7 @@ func applyBad(w *world) {
 			}
 			const bad = 317
 			changes[bad] = c.bad(changes[bad])
-			_, _, err := w.s.Apply(w.ctx, changes)
+			_, _, _, err := w.s.Apply(w.ctx, changes, nil)
 			if k := job.KindOf(err); err == nil || k == job.Unavailable || k == job.Closed {
 				w.Fatalf("apply: %v, want an error that blames the change", err)
 			}
@@ -416,7 +416,7 @@ func applyBad(w *world) {
 
 // halve applies changes in halves until each that fails stands alone.
 func (w *world) halve(changes []job.Change, bad *[]job.ID) {
-	_, _, err := w.s.Apply(w.ctx, changes)
+	_, _, _, err := w.s.Apply(w.ctx, changes, nil)
 	switch {
 	case err == nil:
 	case len(changes) == 1:
@@ -435,14 +435,14 @@ func applyFailed(w *world) {
 	goOn.Path[0].Message = "on and on"
 	bad := move(st.Job, st.fence, job.None, job.Failed) // its launch is live
 	for _, changes := range [][]job.Change{{goOn, bad}, {goOn, finish(jobs[1], st.fence), bad}} {
-		if got, _, err := w.s.Apply(w.ctx, changes); err == nil {
+		if got, _, _, err := w.s.Apply(w.ctx, changes, nil); err == nil {
 			w.Errorf("a launch that is live was left alone: %+v", got)
 		}
 	}
 	// Others at the same time do not suffer from it.
 	w.together(20, func(i int) error {
 		if i%2 == 1 {
-			if _, _, err := w.s.Apply(w.ctx, []job.Change{goOn, bad}); err == nil {
+			if _, _, _, err := w.s.Apply(w.ctx, []job.Change{goOn, bad}, nil); err == nil {
 				w.Errorf("a launch that is live was left alone")
 			}
 			return nil
@@ -510,7 +510,7 @@ func applyTwice(w *world) {
 	then := finish(jobs[0], by(session))
 	then.From.N++
 	for _, changes := range [][]job.Change{{next, then}, {next, finish(jobs[1], by(session)), next}} {
-		_, _, err := w.s.Apply(w.ctx, changes)
+		_, _, _, err := w.s.Apply(w.ctx, changes, nil)
 		if k := job.KindOf(err); err == nil || k == job.Unavailable || k == job.Closed {
 			w.Errorf("a job twice: %v, want an error that blames the changes", err)
 		}

@@ -11,7 +11,7 @@ import (
 func (w *world) refused(name string, c job.Change, outcomes ...store.Outcome) {
 	w.Helper()
 	before := w.job(c.Job)
-	got, _, err := w.s.Apply(w.ctx, []job.Change{c})
+	got, _, _, err := w.s.Apply(w.ctx, []job.Change{c}, nil)
 	if err != nil {
 		w.Errorf("%s: %v, want %v", name, err, outcomes)
 		return
@@ -69,7 +69,7 @@ func applyGuardsWorker(w *world) {
 	// caller.
 	bad := good
 	bad.From.Fence = job.Fence{}
-	if got, _, err := w.s.Apply(w.ctx, []job.Change{bad}); err == nil && got[0].Outcome != store.Fenced &&
+	if got, _, _, err := w.s.Apply(w.ctx, []job.Change{bad}, nil); err == nil && got[0].Outcome != store.Fenced &&
 		got[0].Outcome != store.Conflict {
 		w.Errorf("without a fence: %s", got[0].Outcome)
 	}

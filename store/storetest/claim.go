@@ -379,7 +379,7 @@ func claimLost(w *world) {
 // along makes changes and a claim in one call.
 func (w *world) along(c store.Claim, changes ...job.Change) ([]store.Outcome, []job.Job) {
 	w.Helper()
-	answers, jobs, _, err := w.s.ApplyAndClaim(w.ctx, changes, c)
+	answers, jobs, _, err := w.s.Apply(w.ctx, changes, &c)
 	if err != nil || len(answers) != len(changes) {
 		w.Fatalf("%d changes and a claim: %d answers, %v", len(changes), len(answers), err)
 	}

@@ -33,7 +33,7 @@ var followUpLong = []test{
 func followNone(w *world) {
 	session := w.session()
 	w.add(newTask())
-	_, effects, err := w.s.Apply(w.ctx, []job.Change{finish(w.claimOne(session), by(session))})
+	_, _, effects, err := w.s.Apply(w.ctx, []job.Change{finish(w.claimOne(session), by(session))}, nil)
 	if err != nil || effects.Owed {
 		w.Errorf("%v, owed %t", err, effects.Owed)
 	}
@@ -52,7 +52,7 @@ func (w *world) endAll(queue string, state job.State) store.Effects {
 	for _, j := range w.claim(c) {
 		changes = append(changes, move(j, by(session), job.None, state))
 	}
-	_, effects, err := w.s.Apply(w.ctx, changes)
+	_, _, effects, err := w.s.Apply(w.ctx, changes, nil)
 	if err != nil {
 		w.Fatalf("apply: %v", err)
 	}
@@ -185,7 +185,7 @@ func followDiamond(w *world) {
 		jobs := w.claim(wanted(session, 4))
 		w.applyAll(finish(jobs[0], by(session)), finish(jobs[1], by(session)))
 		w.together(2, func(i int) error {
-			if _, _, err := w.s.Apply(w.ctx, []job.Change{finish(jobs[2+i], by(session))}); err != nil {
+			if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(jobs[2+i], by(session))}, nil); err != nil {
 				return err
 			}
 			_, _, err := w.s.Pay(w.ctx, 100)
@@ -208,7 +208,7 @@ func followWays(w *world) {
 			session := w.session()
 			j := w.claimOne(session)
 			w.wish(job.WishCancel, id)
-			_, effects, err := w.s.Apply(w.ctx, []job.Change{move(j, by(session), job.Ready, job.Pending)})
+			_, _, effects, err := w.s.Apply(w.ctx, []job.Change{move(j, by(session), job.Ready, job.Pending)}, nil)
 			if err != nil {
 				w.Fatalf("apply: %v", err)
 			}
@@ -435,7 +435,7 @@ func followAgainstSubmit(w *world) {
 			if i == 0 {
 				_, _, err = w.s.Submit(w.ctx, submission(waits))
 			} else {
-				_, _, err = w.s.Apply(w.ctx, []job.Change{finish(first, by(session))})
+				_, _, _, err = w.s.Apply(w.ctx, []job.Change{finish(first, by(session))}, nil)
 			}
 			return err
 		})

@@ -67,8 +67,8 @@ func gateRetry(w *world) {
 	session := w.session()
 	id := w.add(newTask())
 	j := w.claimOne(session)
-	_, effects, err := w.s.Apply(w.ctx, []job.Change{setting(move(j, by(session), job.Gate, job.Waiting),
-		job.Patch{Retry: true, Delay: time.Minute})})
+	_, _, effects, err := w.s.Apply(w.ctx, []job.Change{setting(move(j, by(session), job.Gate, job.Waiting),
+		job.Patch{Retry: true, Delay: time.Minute})}, nil)
 	if err != nil || !near(effects.Due, w.job(id).Due) {
 		w.Errorf("apply: %v, due at %v, want %v", err, effects.Due, w.job(id).Due)
 	}

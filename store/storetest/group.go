@@ -255,7 +255,7 @@ func groupJoins(w *world) {
 	session := w.session()
 	j := w.claimOf(session, w.add(newTask()))
 	c := blocking(j, session, away())
-	_, eff, err := w.s.Apply(w.ctx, []job.Change{c})
+	_, _, eff, err := w.s.Apply(w.ctx, []job.Change{c}, nil)
 	if err != nil || !eff.Tests || !near(eff.Due, w.job(j.ID).Until) {
 		w.Errorf("a block means %+v, %v", eff, err)
 	}

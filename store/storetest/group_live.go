@@ -17,7 +17,7 @@ func (w *world) blockedLive(b *job.Block) job.Job {
 // blockLive blocks one that a worker has launched.
 func (w *world) blockLive(st standing, b *job.Block) job.Job {
 	w.Helper()
-	a, eff, err := w.s.Apply(w.ctx, []job.Change{blocking(st.Job, st.session, b)})
+	a, _, eff, err := w.s.Apply(w.ctx, []job.Change{blocking(st.Job, st.session, b)}, nil)
 	if err != nil || a[0].Outcome != store.OK {
 		w.Fatalf("blocking a launch is answered %+v, %v", a, err)
 	}

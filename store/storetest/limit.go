@@ -79,7 +79,7 @@ func limitHolds(w *world) {
 		w.Errorf("claimed %d jobs, want 3", len(jobs))
 	}
 	i := slices.IndexFunc(jobs, func(j job.Job) bool { return j.ID == late[0] })
-	_, effects, err = w.s.Apply(w.ctx, []job.Change{finish(jobs[i], by(session))})
+	_, _, effects, err = w.s.Apply(w.ctx, []job.Change{finish(jobs[i], by(session))}, nil)
 	if err != nil || !effects.Owed && w.job(late[1]).State != job.Pending {
 		w.Errorf("the end of a job with a turn: owed: %t, %v", effects.Owed, err)
 	}
@@ -478,7 +478,7 @@ func limitAtOnce(w *world) {
 				}
 			}
 			for _, j := range got {
-				if _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}); err != nil {
+				if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}, nil); err != nil {
 					return err
 				}
 			}

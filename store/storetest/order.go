@@ -210,7 +210,7 @@ func orderFree(w *world) {
 		w.Fatalf("claimed %d jobs, want 2", len(jobs))
 	}
 	for _, j := range jobs {
-		_, effects, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))})
+		_, _, effects, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))}, nil)
 		if err != nil || j.ID == ids[0] && !effects.Owed && w.job(second).State != job.Pending {
 			w.Errorf("the end of a job in order: owed: %t, %v", effects.Owed, err)
 		}
@@ -478,7 +478,7 @@ func orderAtOnce(w *world) {
 			idle++
 			for _, j := range got {
 				idle = 0
-				if _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}); err != nil {
+				if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}, nil); err != nil {
 					return err
 				}
 			}

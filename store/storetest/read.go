@@ -317,7 +317,7 @@ func readFollower(w *world) {
 			for _, j := range jobs {
 				changes = append(changes, finish(j, by(session)))
 			}
-			if _, _, err := w.s.Apply(w.ctx, changes); err != nil {
+			if _, _, _, err := w.s.Apply(w.ctx, changes, nil); err != nil {
 				return err
 			}
 			written.Add(int64(3 + 2*len(jobs)))

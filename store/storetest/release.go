@@ -375,7 +375,7 @@ func groupAtOnce(w *world) {
 				if n%4 == 3 {
 					c = finish(j, by(sessions[i]))
 				}
-				a, _, err := w.s.Apply(w.ctx, []job.Change{c})
+				a, _, _, err := w.s.Apply(w.ctx, []job.Change{c}, nil)
 				if err != nil {
 					return err
 				}

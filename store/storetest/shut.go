@@ -151,8 +151,8 @@ func groupLineClosing(w *world) {
 	w.must(blocking(held[0], session, disabled()))
 	w.must(finish(held[1], by(session)))
 	w.must(move(held[2], by(session), job.None, job.Failed))
-	if _, jobs, _, err := w.s.ApplyAndClaim(w.ctx, []job.Change{finish(held[3], by(session))},
-		wanted(session, 4)); err != nil || len(jobs) > 0 {
+	c := wanted(session, 4)
+	if _, jobs, _, err := w.s.Apply(w.ctx, []job.Change{finish(held[3], by(session))}, &c); err != nil || len(jobs) > 0 {
 		w.Errorf("a claim along with an end: %d jobs, %v", len(jobs), err)
 	}
 	gpu := disabled()

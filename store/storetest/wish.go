@@ -289,7 +289,7 @@ func wishLive(w *world) {
 		w.Errorf("live %t, wish %q", j.Live, j.Wish)
 	}
 	j = w.claimOne(session)
-	if _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))}); err == nil {
+	if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(session))}, nil); err == nil {
 		w.Errorf("an end with a live launch is no error")
 	}
 	w.untouched(j)
@@ -474,7 +474,7 @@ func wishRace(w *world) {
 				}
 				return err
 			}
-			got, _, err := w.s.Apply(w.ctx, []job.Change{move(j, by(session), end.Custody, end.State)})
+			got, _, _, err := w.s.Apply(w.ctx, []job.Change{move(j, by(session), end.Custody, end.State)}, nil)
 			if err == nil {
 				applied = got[0]
 			}

@@ -253,7 +253,7 @@ func (w *world) apply(c job.Change) store.Applied {
 // applyAll makes changes in one call and returns the answers.
 func (w *world) applyAll(changes ...job.Change) []store.Applied {
 	w.Helper()
-	got, eff, err := w.s.Apply(w.ctx, changes)
+	got, _, eff, err := w.s.Apply(w.ctx, changes, nil)
 	if err != nil {
 		w.Fatalf("apply: %v", err)
 	}

@@ -57,17 +57,11 @@ func (c *crashing) claimed(jobs []job.Job) []job.Job {
 	return jobs
 }
 
-func (c *crashing) Apply(ctx context.Context, cs []job.Change) (a []store.Applied, eff store.Effects, err error) {
-	a, err = around("apply", func() ([]store.Applied, error) { a, eff, err = c.Store.Apply(ctx, cs); return a, err })
-	c.applied(cs, a)
-	return a, eff, err
-}
-
-func (c *crashing) ApplyAndClaim(ctx context.Context, cs []job.Change, q store.Claim) (a []store.Applied,
+func (c *crashing) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a []store.Applied,
 	jobs []job.Job, eff store.Effects, err error,
 ) {
 	a, err = around("apply", func() ([]store.Applied, error) {
-		a, jobs, eff, err = c.Store.ApplyAndClaim(ctx, cs, q)
+		a, jobs, eff, err = c.Store.Apply(ctx, cs, along)
 		return a, err
 	})
 	c.applied(cs, a)

@@ -397,11 +397,13 @@ func (w *wire) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	return jobs, err
 }
 
-func (w *wire) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, store.Effects, error) {
+func (w *wire) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error,
+) {
 	late := w.pass("apply", changes[0].From.Fence.Session)
 	ctx, stop := onItsWay(ctx, late)
 	defer stop()
-	answers, eff, err := w.Store.Apply(ctx, changes)
+	answers, jobs, eff, err := w.Store.Apply(ctx, changes, along)
 	for i := range answers {
 		if late {
 			w.tell("apply", changes[i].Last().State, ": ", answers[i].Outcome)
@@ -410,7 +412,7 @@ func (w *wire) Apply(ctx context.Context, changes []job.Change) ([]store.Applied
 	if late && err != nil {
 		w.tell("apply", answer(err))
 	}
-	return answers, eff, err
+	return answers, jobs, eff, err
 }
 
 func (w *wire) Clear(ctx context.Context, lost []store.Lost) (store.Effects, error) {

@@ -64,6 +64,6 @@ func (g *judge) haunt(r *rand.Rand) {
 	}
 	g.w.commit.Unlock()
 	if len(cs) > 0 {
-		_, _, _ = g.apply(context.Background(), &link{Store: g.w.store}, cs) // it looks on
+		_, _, _, _ = g.apply(context.Background(), &link{Store: g.w.store}, cs, nil) // it looks on
 	}
 }

@@ -140,31 +140,6 @@ func (g *judge) claim(ctx context.Context, l *link, c store.Claim) ([]job.Job, e
 	return g.claimed(ctx, l, c, func() ([]job.Job, error) { return l.Store.Claim(ctx, c) })
 }
 
-// applyAndClaim: what holds of each holds of both, but that a session that is not alive is
-// answered, and claims nothing.
-func (g *judge) applyAndClaim(ctx context.Context, l *link, cs []job.Change,
-	c store.Claim,
-) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
-	g.w.commit.Lock()
-	defer g.w.commit.Unlock()
-	both := func() (jobs []job.Job, err error) {
-		answers, eff, err = g.applied(cs, func() (a []store.Applied, eff store.Effects, err error) {
-			a, jobs, eff, err = l.Store.ApplyAndClaim(ctx, cs, c)
-			return a, eff, err
-		})
-		return jobs, err
-	}
-	if g.live()[c.Session] {
-		jobs, err = g.claimed(ctx, l, c, both)
-		return answers, jobs, eff, err
-	}
-	jobs, err = both()
-	for i := range jobs {
-		g.w.breaks(jobs[i].ID, "session %s is not alive, and claims job %s along", c.Session, jobs[i].ID)
-	}
-	return answers, jobs, eff, err
-}
-
 // claimed makes a claim, and judges it.
 func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func() ([]job.Job, error)) ([]job.Job,
 	error,
@@ -246,11 +221,29 @@ func (g *judge) suspicion(j *job.Job) {
 }
 
 // apply: only who has a job, and knows where it stands, changes it; and a change that was made
-// before is answered as it was then.
-func (g *judge) apply(ctx context.Context, l *link, cs []job.Change) ([]store.Applied, store.Effects, error) {
+// before is answered as it was then. Of a claim along holds what holds of a claim, but that a
+// session that is not alive is answered, and claims nothing.
+func (g *judge) apply(ctx context.Context, l *link, cs []job.Change,
+	along *store.Claim,
+) (answers []store.Applied, jobs []job.Job, eff store.Effects, err error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
-	return g.applied(cs, func() ([]store.Applied, store.Effects, error) { return l.Store.Apply(ctx, cs) })
+	both := func() (jobs []job.Job, err error) {
+		answers, eff, err = g.applied(cs, func() (a []store.Applied, eff store.Effects, err error) {
+			a, jobs, eff, err = l.Store.Apply(ctx, cs, along)
+			return a, eff, err
+		})
+		return jobs, err
+	}
+	if along != nil && g.live()[along.Session] {
+		jobs, err = g.claimed(ctx, l, *along, both)
+		return answers, jobs, eff, err
+	}
+	jobs, err = both()
+	for i := range jobs {
+		g.w.breaks(jobs[i].ID, "job %s is claimed along, and no session that is alive asked for that", jobs[i].ID)
+	}
+	return answers, jobs, eff, err
 }
 
 // applied makes changes, and judges what they came to.

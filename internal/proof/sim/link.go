@@ -142,25 +142,18 @@ func (l *link) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 }
 
 // Apply implements [store.Jobs].
-func (l *link) Apply(ctx context.Context, cs []job.Change) ([]store.Applied, store.Effects, error) {
-	return with(ctx, l, "apply", cs, func(ctx context.Context) ([]store.Applied, store.Effects, error) {
-		return l.p.w.judge.apply(ctx, l, cs)
-	})
-}
-
-// ApplyAndClaim implements [store.Jobs].
-func (l *link) ApplyAndClaim(ctx context.Context, cs []job.Change, c store.Claim) (answers []store.Applied,
+func (l *link) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (answers []store.Applied,
 	jobs []job.Job, eff store.Effects, err error,
 ) {
 	answers, eff, err = with(ctx, l, "apply", cs, func(ctx context.Context) ([]store.Applied, store.Effects, error) {
-		answers, claimed, eff, err := l.p.w.judge.applyAndClaim(ctx, l, cs, c)
+		answers, claimed, eff, err := l.p.w.judge.apply(ctx, l, cs, along)
 		jobs = claimed
 		return answers, eff, err
 	})
 	if err != nil {
 		return nil, nil, eff, err
 	}
-	return answers, jobs, eff, nil
+	return answers, jobs, eff, err
 }
 
 // Wish implements [store.Jobs].
