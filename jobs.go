@@ -183,7 +183,11 @@ func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
 
 // inLine says of a job that waits for its turn who goes before it, and how many have one.
 func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
-	turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: j.Tenant, Key: j.Line})
+	q := store.TurnQuery{Tenant: j.Tenant, Key: j.Line}
+	if job.Sole(j.Line) {
+		q.Holders = 1
+	}
+	turns, err := s.cfg.Store.Turns(ctx, q)
 	if err != nil || len(turns) == 0 {
 		return "", err
 	}
@@ -210,12 +214,8 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 		holds = fmt.Sprintf("%d of %d have one", held, l.Most)
 	}
 	if job.Sole(j.Line) {
-		ids, err := s.cfg.Store.Holders(ctx, j.Tenant, j.Line, 1)
-		if err != nil {
-			return "", err
-		}
-		if holds = "nobody has it"; len(ids) > 0 {
-			holds = "job " + ids[0].String() + " has it"
+		if holds = "nobody has it"; len(turns[0].Holders) > 0 {
+			holds = "job " + turns[0].Holders[0].String() + " has it"
 		}
 	}
 	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil

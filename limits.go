@@ -129,17 +129,16 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 		return *l, s.family(ctx, set, l)
 	}
 	for _, k := range []string{job.AheadOf(key), key} {
-		turns, err := s.cfg.Store.Turns(ctx, store.TurnQuery{Tenant: s.cfg.Tenant, Key: k})
+		q := store.TurnQuery{Tenant: s.cfg.Tenant, Key: k}
+		if k == key {
+			q.Holders = mostHolders
+		}
+		turns, err := s.cfg.Store.Turns(ctx, q)
 		if err != nil {
 			return LimitUse{}, err
 		}
 		for i := range turns {
 			use(all, set, &turns[i])
-		}
-	}
-	if l := all[key]; l != nil && l.InUse > 0 {
-		if l.Jobs, err = s.cfg.Store.Holders(ctx, s.cfg.Tenant, key, mostHolders); err != nil {
-			return LimitUse{}, err
 		}
 	}
 	if set := job.Implied(key); all[key] == nil && set != nil && set.Key == key {
@@ -265,6 +264,9 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 	l.Shut = l.Shut || t.Shut
 	if t.Shut && t.Limit != nil {
 		l.Places = &t.Limit.Most
+	}
+	if key == t.Key {
+		l.Jobs = append(l.Jobs, t.Holders...)
 	}
 	for _, o := range t.Owners {
 		i, known := slices.BinarySearchFunc(l.Owners, o.Owner,

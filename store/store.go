@@ -207,8 +207,6 @@ type Limits interface {
 	// that is blocked those of its group that were blocked first, whoever owns them. All others are
 	// behind nobody.
 	Behind(ctx context.Context, j *job.Job, limit int) (int, error)
-	// Holders returns jobs that have turns of a key, up to limit, those of an owner together.
-	Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error)
 
 	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of
 	// the asks, and answers each by its index. Each is given once, to whichever process asks: one
@@ -228,6 +226,8 @@ type TurnQuery struct {
 	Key    string // empty: all that are in use or waited for
 	Limit  int    // 1 to 1000 keys; 100 by default
 	After  string // only keys after this one
+	// Holders says how many of the jobs that have turns of Key are named.
+	Holders int
 }
 
 // Turns is the use of a key.
@@ -236,6 +236,8 @@ type Turns struct {
 	Limit  *job.Limit // that decides: its own, or that of its family; nil: none
 	Shut   bool       // a group that is blocked closes the line; Limit says how many it lets go
 	Owners []Share
+	// Holders are jobs that have turns, those of an owner together; see [TurnQuery].
+	Holders []job.ID
 }
 
 // A Share is what an owner has of the turns of a key.

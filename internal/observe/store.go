@@ -338,10 +338,6 @@ func (m *measured) Behind(ctx context.Context, j *job.Job, limit int) (int, erro
 	return call(ctx, m, "behind", func() (int, error) { return m.next.Behind(ctx, j, limit) }, fixed[int](1))
 }
 
-func (m *measured) Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error) {
-	return call(ctx, m, "holders", func() ([]job.ID, error) { return m.next.Holders(ctx, tenant, key, limit) }, length)
-}
-
 func (m *measured) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, error) {
 	return call(ctx, m, "turns", func() ([]store.Turns, error) { return m.next.Turns(ctx, q) }, fixed[[]store.Turns](0))
 }

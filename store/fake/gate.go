@@ -156,7 +156,11 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) &&
 				len(all) < store.Within(q.Limit, 100, 1000) {
 				_, shut := t.shut[name{at.tenant, job.LimitOf(at.name)}]
-				all = append(all, store.Turns{Key: at.name, Limit: t.limit(at), Shut: shut, Owners: t.shares(at)})
+				use := store.Turns{Key: at.name, Limit: t.limit(at), Shut: shut, Owners: t.shares(at)}
+				if q.Key != "" {
+					use.Holders = t.holders(at, q.Holders)
+				}
+				all = append(all, use)
 			}
 		}
 		return all, nil
@@ -192,17 +196,15 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (int, error) 
 	})
 }
 
-// Holders implements [store.Limits].
-func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) ([]job.ID, error) {
-	return ask(ctx, s, func(t *tx) (ids []job.ID, _ error) {
-		held := slices.SortedFunc(slices.Values(t.turns[name{tenant, key}]), func(a, b turn) int {
-			return cmp.Or(strings.Compare(a.owner, b.owner), a.job.Compare(b.job))
-		})
-		for _, x := range held[:min(limit, len(held))] {
-			ids = append(ids, x.job)
-		}
-		return ids, nil
+// holders returns up to n jobs that have turns of a key.
+func (t *tx) holders(at name, n int) (ids []job.ID) {
+	held := slices.SortedFunc(slices.Values(t.turns[at]), func(a, b turn) int {
+		return cmp.Or(strings.Compare(a.owner, b.owner), a.job.Compare(b.job))
 	})
+	for _, x := range held[:min(n, len(held))] {
+		ids = append(ids, x.job)
+	}
+	return ids
 }
 
 func (s *State) shares(at name) []store.Share {

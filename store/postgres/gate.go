@@ -199,7 +199,8 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		all = nil
 		set, shut := map[string]job.Limit{}, map[string]int{}
-		err := t.commit(readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }),
+		qs := []*query{
+			readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }),
 			read(linesShut, func(r *reader) error {
 				key := r.text()
 				shut[key] = r.int()
@@ -212,8 +213,19 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 				last := &all[len(all)-1]
 				last.Owners = append(last.Owners, store.Share{Owner: r.text(), Held: r.int(), Waiting: r.int()})
 				return nil
-			}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
+			}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)),
+		}
+		var holders []job.ID
+		if q.Key != "" && q.Holders > 0 {
+			qs = append(qs, read(`SELECT t.job FROM pawl.turns t WHERE t.tenant = $1 AND t.key = $2
+				ORDER BY t.owner, t.job LIMIT $3`, func(r *reader) error {
+				holders = append(holders, r.id())
+				return nil
+			}, q.Tenant, q.Key, q.Holders))
+		}
+		err := t.commit(qs...)
 		for i := range all {
+			all[i].Holders = holders // it is the only one
 			key := all[i].Key
 			all[i].Limit = decides(set, key)
 			if places, closed := shut[job.LimitOf(key)]; closed {
@@ -271,19 +283,6 @@ const (
 	SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = $1 AND j.grp = $2
 		AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`
 )
-
-// Holders implements [store.Limits].
-func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
-	err = s.look(ctx, tenant, func(t *tx) error {
-		ids = nil
-		return t.commit(read(`SELECT t.job FROM pawl.turns t WHERE t.tenant = $1 AND t.key = $2
-			ORDER BY t.owner, t.job LIMIT $3`, func(r *reader) error {
-			ids = append(ids, r.id())
-			return nil
-		}, tenant, key, limit))
-	})
-	return ids, err
-}
 
 // decides returns the limit that decides on the turns of a key; nil: there is none.
 func decides(set map[string]job.Limit, key string) *job.Limit {

@@ -190,14 +190,6 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 	return n, err
 }
 
-// Holders implements [store.Limits].
-func (s *Store) Holders(ctx context.Context, tenant, key string, limit int) (ids []job.ID, err error) {
-	err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ?
-		AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
-		func(v []driver.Value) { ids = append(ids, id(v[0])) }, tenant, key, int64(limit))
-	return ids, err
-}
-
 // Turns implements [store.Limits].
 func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns, err error) {
 	keys, args := keysInUse, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
@@ -233,12 +225,22 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	if err := errors.Join(append(broken, err)...); err != nil {
 		return nil, err
 	}
+	var holders []job.ID
+	if q.Key != "" && q.Holders > 0 {
+		err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ?
+			AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
+			func(v []driver.Value) { holders = append(holders, id(v[0])) }, q.Tenant, q.Key, int64(q.Holders))
+		if err != nil {
+			return nil, err
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(uses)) {
 		_, shut := of.shut[job.LimitOf(key)]
 		all = append(all, store.Turns{
 			Key: key, Limit: of.deciding(key), Shut: shut,
 			Owners: slices.SortedFunc(maps.Values(uses[key]),
 				func(a, b store.Share) int { return cmp.Compare(a.Owner, b.Owner) }),
+			Holders: holders, // there are any only where it is the only one
 		})
 	}
 	return all, nil

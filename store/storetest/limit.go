@@ -66,8 +66,9 @@ func limitHolds(w *world) {
 		w.Errorf("a job is behind %d, want up to 0, %v", n, err)
 	}
 	for n, want := range [][]job.ID{{}, {late[0]}, {late[0], first}, {late[0], first}} {
-		if ids, err := w.s.Holders(w.ctx, acme, "gpu", n); !slices.Equal(ids, want) || err != nil {
-			w.Errorf("up to %d jobs that have a turn: %v, want %v, %v", n, ids, want, err)
+		use, err := w.s.Turns(w.ctx, store.TurnQuery{Tenant: acme, Key: "gpu", Holders: n})
+		if err != nil || len(use) != 1 || !slices.Equal(use[0].Holders, want) {
+			w.Errorf("up to %d jobs that have a turn: %+v, want %v, %v", n, use, want, err)
 		}
 	}
 	if e := w.event(first, 2); e.Cause != job.CauseTurn {
