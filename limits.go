@@ -50,7 +50,7 @@ func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
-	eff, err := s.cfg.Store.SetLimit(ctx, s.cfg.Tenant, l)
+	eff, err := store.SetLimit(ctx, s.cfg.Store, s.cfg.Tenant, l)
 	if err == nil {
 		s.engine.Follow(ctx, eff)
 	}
@@ -63,7 +63,7 @@ func (s *Service) RemoveLimit(ctx context.Context, key string) error {
 	if !isText(key) {
 		return store.NoLimit(key)
 	}
-	eff, err := s.cfg.Store.RemoveLimit(ctx, s.cfg.Tenant, key)
+	eff, err := store.RemoveLimit(ctx, s.cfg.Store, s.cfg.Tenant, key)
 	if err == nil {
 		s.engine.Follow(ctx, eff)
 	}

@@ -83,7 +83,7 @@ func TestIntent(t *testing.T) {
 			h = open(t, launching(l), func(p *parts) {
 				slow.Store, p.main = p.main, slow
 				if limit != nil {
-					if _, err := p.main.SetLimit(t.Context(), "default", *limit); err != nil {
+					if _, err := store.SetLimit(t.Context(), p.main, "default", *limit); err != nil {
 						t.Error(err)
 					}
 				}

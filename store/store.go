@@ -189,14 +189,16 @@ type Reader interface {
 // until it has a turn of each of its keys, and the change with which it needs them no longer gives
 // them back. Turns are rows: there is nothing to count wrong.
 type Limits interface {
-	// SetLimit sets the limit of a key or of a family of keys. It holds from the next turn on: what
-	// runs is not thrown out. Where no limit decided on the keys, it takes in the jobs that stand
-	// under them by themselves, as [Uncounted] says, and lets nobody go before Pay has come to the
-	// end of that: Effects.Owed.
-	SetLimit(ctx context.Context, tenant string, l job.Limit) (Effects, error)
-	// RemoveLimit takes a limit away: NotFound where there is none. If that of its family is a
-	// rate, it counts as set anew.
-	RemoveLimit(ctx context.Context, tenant, key string) (Effects, error)
+	// ChangeLimit sets the limit of a key or of a family of keys, which is the key of the limit;
+	// nil takes it away. See [SetLimit] and [RemoveLimit].
+	//
+	// A limit that is set holds from the next turn on: what runs is not thrown out. Where no limit
+	// decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted]
+	// says, and lets nobody go before Pay has come to the end of that: Effects.Owed.
+	//
+	// A limit that is taken away and was not there is NotFound. If the limit of its family is a
+	// rate, that counts as set anew.
+	ChangeLimit(ctx context.Context, tenant, key string, to *job.Limit) (Effects, error)
 	// Limits returns the limits of a tenant, by key.
 	Limits(ctx context.Context, tenant string) ([]job.Limit, error)
 	// Turns returns who has turns, and who waits for them, key by key.
@@ -218,6 +220,16 @@ type Limits interface {
 	// Moments returns when moments are free of keys of which some were given, key by key; those
 	// without a rate are left out.
 	Moments(ctx context.Context, q TurnQuery) ([]Moments, error)
+}
+
+// SetLimit sets a limit.
+func SetLimit(ctx context.Context, s Limits, tenant string, l job.Limit) (Effects, error) {
+	return s.ChangeLimit(ctx, tenant, l.Key, &l)
+}
+
+// RemoveLimit takes a limit away. It is NotFound where there is none.
+func RemoveLimit(ctx context.Context, s Limits, tenant, key string) (Effects, error) {
+	return s.ChangeLimit(ctx, tenant, key, nil)
 }
 
 // A TurnQuery asks for the use of keys.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // LocalTurns is the key of the limit of how many programs run at once on this machine.
@@ -62,7 +63,7 @@ func (n *Node) setTurns(ctx context.Context, o *Options) error {
 // limitTurns sets the limit. It takes in the jobs that are there at once, so that none that comes
 // next waits for that.
 func (n *Node) limitTurns(ctx context.Context, most int) error {
-	eff, err := n.Store.SetLimit(ctx, localTenant, job.Limit{Key: LocalTurns, Most: most})
+	eff, err := store.SetLimit(ctx, n.Store, localTenant, job.Limit{Key: LocalTurns, Most: most})
 	for paid := 1; err == nil && eff.Owed && paid > 0; {
 		paid, eff, err = n.Store.Pay(ctx, 1000)
 	}
@@ -101,9 +102,9 @@ func (n *Node) putBack(ctx context.Context) error {
 		return err
 	case set == nil || set.Most != a.For:
 	case a.Kept == nil:
-		_, err = n.Store.RemoveLimit(ctx, localTenant, LocalTurns)
+		_, err = store.RemoveLimit(ctx, n.Store, localTenant, LocalTurns)
 	default:
-		_, err = n.Store.SetLimit(ctx, localTenant, *a.Kept)
+		_, err = store.SetLimit(ctx, n.Store, localTenant, *a.Kept)
 	}
 	if err != nil {
 		return err

@@ -436,7 +436,7 @@ func TestIdleTurns(t *testing.T) {
 	w.submit(t.Context(), pawl.Request{Spec: spec}, pawl.Request{Spec: spec}, pawl.Request{Spec: spec})
 	pay()
 	look("three wait or have come", "2", "2", "0")
-	if eff, err := w.store.SetLimit(t.Context(), "default", job.Limit{Key: "gpu", Most: 3}); err != nil || !eff.Owed {
+	if eff, err := store.SetLimit(t.Context(), w.store, "default", job.Limit{Key: "gpu", Most: 3}); err != nil || !eff.Owed {
 		t.Fatal(eff.Owed, err)
 	}
 	look("a place was made", "2", "2", "1")

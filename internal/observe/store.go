@@ -296,15 +296,13 @@ func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error 
 	return err
 }
 
-func (m *measured) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
-	return call(ctx, m, "set_limit", func() (store.Effects, error) { return m.next.SetLimit(ctx, tenant, l) },
+func (m *measured) ChangeLimit(ctx context.Context, tenant, key string, to *job.Limit) (store.Effects, error) {
+	what := "set_limit"
+	if to == nil {
+		what = "remove_limit"
+	}
+	return call(ctx, m, what, func() (store.Effects, error) { return m.next.ChangeLimit(ctx, tenant, key, to) },
 		fixed[store.Effects](1))
-}
-
-func (m *measured) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return call(ctx, m, "remove_limit", func() (store.Effects, error) {
-		return m.next.RemoveLimit(ctx, tenant, key)
-	}, fixed[store.Effects](1))
 }
 
 func (m *measured) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {

@@ -38,7 +38,7 @@ func TestAlikeInLine(t *testing.T) {
 		p.inLine = true
 		for _, key := range []string{"disk", "gpu"} { // hardly ever both are free
 			of(p, "set limit", func(s store.Store) (store.Effects, error) {
-				return alone(s.SetLimit(p.Context(), "acme", job.Limit{Key: key, Most: 1}))
+				return alone(store.SetLimit(p.Context(), s, "acme", job.Limit{Key: key, Most: 1}))
 			})
 		}
 		p.steps(120)
@@ -657,7 +657,7 @@ func (p *pair) round() {
 		p.begin()
 		for _, key := range []string{"tape", "robot"} {
 			of(p, "set limit", func(s store.Store) (store.Effects, error) {
-				return alone(s.SetLimit(ctx, "acme", job.Limit{Key: key, Most: 1}))
+				return alone(store.SetLimit(ctx, s, "acme", job.Limit{Key: key, Most: 1}))
 			})
 		}
 	}
@@ -777,9 +777,9 @@ func (p *pair) step() {
 			l = job.Limit{Key: key, Most: 1 + p.IntN(9), Per: job.Duration(pick(p, time.Second, time.Minute))}
 		}
 		if p.one(4) {
-			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(s.RemoveLimit(ctx, tenant, key)) })
+			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(store.RemoveLimit(ctx, s, tenant, key)) })
 		} else {
-			of(p, fmt.Sprintf("set limit %+v", l), func(s store.Store) (store.Effects, error) { return alone(s.SetLimit(ctx, tenant, l)) })
+			of(p, fmt.Sprintf("set limit %+v", l), func(s store.Store) (store.Effects, error) { return alone(store.SetLimit(ctx, s, tenant, l)) })
 			if p.takenIn && p.one(2) {
 				of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, 1000)) })
 			}

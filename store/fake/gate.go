@@ -69,16 +69,21 @@ func (t *tx) fitting(sub *store.Submission) map[string]bool {
 	return fits
 }
 
-// SetLimit implements [store.Limits].
-func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+// ChangeLimit implements [store.Limits].
+func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, to *job.Limit) (store.Effects, error) {
 	return s.do(ctx, func(t *tx) error {
-		l.Weights = maps.Clone(l.Weights)
-		t.startWalk(name{tenant, l.Key})
-		set(t, t.limits, name{tenant, l.Key}, l)
-		if job.Rated(l.Key) {
-			t.newRate(name{tenant, l.Key})
+		at := name{tenant, key}
+		if to == nil {
+			return t.removeLimit(at)
 		}
-		t.changed(tenant, l.Key)
+		l := *to
+		l.Weights = maps.Clone(l.Weights)
+		t.startWalk(at)
+		set(t, t.limits, at, l)
+		if job.Rated(key) {
+			t.newRate(at)
+		}
+		t.changed(tenant, key)
 		return nil
 	})
 }
@@ -88,24 +93,21 @@ func (t *tx) newRate(at name) {
 	set(t, t.rates, at, job.ID{15: byte(t.anew), 14: byte(t.anew >> 8), 13: byte(t.anew >> 16)})
 }
 
-// RemoveLimit implements [store.Limits].
-func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return s.do(ctx, func(t *tx) error {
-		if _, there := t.limits[name{tenant, key}]; !there {
-			return store.NoLimit(key)
-		}
-		drop(t, t.limits, name{tenant, key})
-		if _, shut := t.shut[name{tenant, key}]; !shut {
-			drop(t, t.walks, name{tenant, key})
-		}
-		drop(t, t.rates, name{tenant, key})
-		// it does not know what was given under it before
-		if family := (name{tenant, job.Family(key)}); !t.rates[family].IsZero() {
-			t.newRate(family)
-		}
-		t.changed(tenant, key)
-		return nil
-	})
+func (t *tx) removeLimit(at name) error {
+	if _, there := t.limits[at]; !there {
+		return store.NoLimit(at.name)
+	}
+	drop(t, t.limits, at)
+	if _, shut := t.shut[at]; !shut {
+		drop(t, t.walks, at)
+	}
+	drop(t, t.rates, at)
+	// it does not know what was given under it before
+	if family := (name{at.tenant, job.Family(at.name)}); !t.rates[family].IsZero() {
+		t.newRate(family)
+	}
+	t.changed(at.tenant, at.name)
+	return nil
 }
 
 // changed owes those who wait in the lines of a limit what it gives them now.

@@ -75,12 +75,12 @@ func (p *pacing) change() {
 		Most: rapid.IntRange(1, 20).Draw(p.T, "most"), Per: job.Duration(rapid.IntRange(1, 4000).Draw(p.T, "per")) * job.Duration(time.Millisecond),
 	}
 	if rapid.IntRange(0, 3).Draw(p.T, "removed") == 0 {
-		if _, err := p.store.RemoveLimit(p.Context(), "acme", l.Key); err != nil && job.KindOf(err) != job.NotFound {
+		if _, err := store.RemoveLimit(p.Context(), p.store, "acme", l.Key); err != nil && job.KindOf(err) != job.NotFound {
 			p.Fatal(err)
 		}
 		return
 	}
-	if _, err := p.store.SetLimit(p.Context(), "acme", l); err != nil {
+	if _, err := store.SetLimit(p.Context(), p.store, "acme", l); err != nil {
 		p.Fatal(err)
 	}
 	p.set = append(p.set, l)

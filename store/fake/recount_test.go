@@ -11,7 +11,7 @@ import (
 // TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
 func TestRecountTurns(t *testing.T) {
 	ctx, s := t.Context(), New(time.Now)
-	if _, err := s.SetLimit(ctx, "t", job.Limit{Key: "gpu", Most: 1}); err != nil {
+	if _, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "gpu", Most: 1}); err != nil {
 		t.Fatal(err)
 	}
 	pay := func() {

@@ -22,7 +22,7 @@ func checkNobodyStarves(t *rapid.T) {
 	h.must(h.s.Begin(h.Context(), store.Session{ID: h.session, Lease: time.Hour}))
 	for _, key := range h.keys {
 		h.places[key] = rapid.IntRange(1, 2).Draw(t, "places of "+key)
-		_, err := h.s.SetLimit(h.Context(), "acme", job.Limit{Key: key, Most: h.places[key]})
+		_, err := store.SetLimit(h.Context(), h.s, "acme", job.Limit{Key: key, Most: h.places[key]})
 		h.must(err)
 	}
 	owners := []string{"ann", "bob", "cid"}[:rapid.IntRange(1, 3).Draw(t, "owners")]

@@ -15,7 +15,7 @@ const ofTask = "kind/" + task
 
 func setLimit(t *testing.T, s store.Store, l job.Limit) {
 	t.Helper()
-	if _, err := s.SetLimit(t.Context(), acme, l); err != nil {
+	if _, err := store.SetLimit(t.Context(), s, acme, l); err != nil {
 		t.Fatal(err)
 	}
 }

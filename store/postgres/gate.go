@@ -89,35 +89,33 @@ func (r *reader) limit() (l job.Limit) {
 // lull is [store.Lull] as an interval.
 var lull = store.Lull.String()
 
-// SetLimit implements [store.Limits].
-func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+// ChangeLimit implements [store.Limits].
+func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limit) (store.Effects, error) {
+	if l == nil {
+		return s.changeLimit(ctx, tenant, key, func(missing *bool) *query {
+			*missing = true
+			return read(removeLimit, func(*reader) error { *missing = false; return nil }, tenant, key, job.Family(key),
+				[16]byte(job.NewID()))
+		})
+	}
 	var weights *string
 	if len(l.Weights) > 0 {
 		text := encode(l.Weights)
 		weights = &text
 	}
-	walks, spans := false, store.Spans(l.Key)
-	eff, err := s.changeLimit(ctx, tenant, l.Key, func(*bool) *query {
-		if job.Rated(l.Key) {
-			return do(setRate, tenant, l.Key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(),
+	walks, spans := false, store.Spans(key)
+	eff, err := s.changeLimit(ctx, tenant, key, func(*bool) *query {
+		if job.Rated(key) {
+			return do(setRate, tenant, key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(),
 				[16]byte(job.NewID()))
 		}
 		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
-			tenant, l.Key, l.Most, l.Ahead, weights, job.BuiltIn(l.Key), job.Family(l.Key),
+			tenant, key, l.Most, l.Ahead, weights, job.BuiltIn(key), job.Family(key),
 			values(spans, func(s *store.Span) string { return s.From }), values(spans,
 				func(s *store.Span) string { return s.To }))
 	})
 	eff.Owed = eff.Owed || walks && err == nil
 	return eff, err
-}
-
-// RemoveLimit implements [store.Limits].
-func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return s.changeLimit(ctx, tenant, key, func(missing *bool) *query {
-		*missing = true
-		return read(removeLimit, func(*reader) error { *missing = false; return nil }, tenant, key, job.Family(key),
-			[16]byte(job.NewID()))
-	})
 }
 
 // changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who

@@ -16,7 +16,7 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
 	s := open(t, dsn, postgres.Options{})
-	if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: 1000}); err != nil {
+	if _, err := store.SetLimit(t.Context(), s, acme, job.Limit{Key: "gpu", Most: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	look, holder := connect(t, dsn), connect(t, dsn)
@@ -77,7 +77,7 @@ func TestSubmissionBesideAWalk(t *testing.T) {
 	dsn := clocked(t)
 	s := open(t, dsn, postgres.Options{})
 	for _, key := range []string{"gpu", "user/*"} { // the second takes in the jobs that are there
-		if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: key, Most: 1000}); err != nil {
+		if _, err := store.SetLimit(t.Context(), s, acme, job.Limit{Key: key, Most: 1000}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 			t.Parallel()
 			dsn := clocked(t)
 			s := open(t, dsn, postgres.Options{})
-			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: test.most}); err != nil {
+			if _, err := store.SetLimit(t.Context(), s, acme, job.Limit{Key: "gpu", Most: test.most}); err != nil {
 				t.Fatal(err)
 			}
 			programs := newTasks(4 * test.most)
@@ -293,10 +293,10 @@ func TestWhereALineBegins(t *testing.T) {
 			t.Parallel()
 			dsn := clocked(t)
 			s := open(t, dsn, postgres.Options{})
-			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "gpu", Most: most}); err != nil {
+			if _, err := store.SetLimit(t.Context(), s, acme, job.Limit{Key: "gpu", Most: most}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.SetLimit(t.Context(), acme, job.Limit{Key: "free", Most: most}); err != nil {
+			if _, err := store.SetLimit(t.Context(), s, acme, job.Limit{Key: "free", Most: most}); err != nil {
 				t.Fatal(err)
 			}
 			tasks := newTasks(10 * most)

@@ -71,7 +71,7 @@ func (m *mixer) test(ctx context.Context) error {
 // blocked blocks jobs that wait in lines, and does all that there is to do with groups.
 func blocked(t *testing.T, s *postgres.Store, now *clock) error {
 	ctx, session := t.Context(), begin(t, s, hour)
-	if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "shut", Most: 20}); err != nil {
+	if _, err := store.SetLimit(ctx, s, acme, job.Limit{Key: "shut", Most: 20}); err != nil {
 		return err
 	}
 	jobs := newTasks(20)

@@ -34,7 +34,7 @@ func TestLimitTrips(t *testing.T) {
 		}
 	}
 	trips("no limit is set", 1, func() { made() })
-	if _, err := other.SetLimit(t.Context(), acme, job.Limit{Key: "user/*", Most: 5}); err != nil {
+	if _, err := store.SetLimit(t.Context(), other, acme, job.Limit{Key: "user/*", Most: 5}); err != nil {
 		t.Fatal(err)
 	}
 	trips("a limit was set", 3, func() { made("user/ann") })
@@ -56,7 +56,7 @@ func TestLimitTrips(t *testing.T) {
 	if all, err := s.Turns(t.Context(), store.TurnQuery{Tenant: acme}); err != nil || len(all) != 0 {
 		t.Errorf("turns %+v, %v", all, err)
 	}
-	if _, err := other.RemoveLimit(t.Context(), acme, "user/*"); err != nil {
+	if _, err := store.RemoveLimit(t.Context(), other, acme, "user/*"); err != nil {
 		t.Fatal(err)
 	}
 	trips("the limit was removed", 3, func() { made() })

@@ -124,7 +124,7 @@ func TestMomentsUnderLock(t *testing.T) {
 	set := func(most int) job.Limit {
 		return job.Limit{Key: "dials/lab", Most: most, Per: job.Duration(time.Second)}
 	}
-	if _, err := s.SetLimit(t.Context(), acme, set(10)); err != nil {
+	if _, err := store.SetLimit(t.Context(), s, acme, set(10)); err != nil {
 		t.Fatal(err)
 	}
 	must(t, admin, "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('pawl.rates/"+acme+"', 0))")

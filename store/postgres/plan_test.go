@@ -275,7 +275,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"another line": func() error {
 			n := newTask()
 			n.Job.Limits = []string{"full", "free"}
-			if _, err := s.SetLimit(ctx, acme, job.Limit{Key: "full"}); err != nil {
+			if _, err := store.SetLimit(ctx, s, acme, job.Limit{Key: "full"}); err != nil {
 				return err
 			}
 			submit(t, s, n)
@@ -363,7 +363,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 			if _, _, err := s.Submit(ctx, store.Submission{Tenant: "taken-in", Jobs: newTasks(4)}); err != nil {
 				return err
 			}
-			_, err := s.SetLimit(ctx, "taken-in", job.Limit{Key: "tenant", Most: 1})
+			_, err := store.SetLimit(ctx, s, "taken-in", job.Limit{Key: "tenant", Most: 1})
 			for more := true; more && err == nil; {
 				var eff store.Effects
 				_, eff, err = s.Pay(ctx, 3)
@@ -374,8 +374,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"limits":  func() error { _, err := s.Limits(ctx, acme); return err },
 		"blocked": func() error { return blocked(t, s, newClock(t, dsn)) },
 		"moments": func() error {
-			if _, err := s.SetLimit(ctx, acme,
-				job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
+			if _, err := store.SetLimit(ctx, s, acme, job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
 				return err
 			}
 			if _, err := s.Reserve(ctx, acme, []store.Ask{{Key: "dials/lab", N: 1}}); err != nil {

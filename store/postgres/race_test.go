@@ -456,11 +456,11 @@ var limited = []string{"a", "b", "c"}
 // limit sets limits, and takes them away.
 func (m *mixer) limit(ctx context.Context) error {
 	for _, i := range m.r.Perm(len(limited)) {
-		if _, err := m.s.SetLimit(ctx, acme, job.Limit{Key: limited[i], Most: 1 + m.r.IntN(10)}); err != nil {
+		if _, err := store.SetLimit(ctx, m.s, acme, job.Limit{Key: limited[i], Most: 1 + m.r.IntN(10)}); err != nil {
 			return err
 		}
 	}
-	_, err := m.s.RemoveLimit(ctx, acme, limited[m.r.IntN(len(limited))])
+	_, err := store.RemoveLimit(ctx, m.s, acme, limited[m.r.IntN(len(limited))])
 	return err
 }
 

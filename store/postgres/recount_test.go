@@ -15,7 +15,7 @@ func TestRecountTurns(t *testing.T) {
 	dsn := clocked(t)
 	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
 	for _, l := range []job.Limit{{Key: "gpu/*", Most: 1}, {Key: "disk", Most: 1}} {
-		if _, err := s.SetLimit(t.Context(), acme, l); err != nil {
+		if _, err := store.SetLimit(t.Context(), s, acme, l); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,41 +13,41 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// SetLimit implements [store.Limits].
-func (s *Store) SetLimit(ctx context.Context, tenant string, l job.Limit) (store.Effects, error) {
+// ChangeLimit implements [store.Limits].
+func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limit) (store.Effects, error) {
+	if l == nil {
+		return s.limit(ctx, tenant, key, func(t *tx, _ *store.Effects) error { return t.removeLimit(tenant, key) })
+	}
 	doc, err := json.Marshal(l)
 	if err != nil {
 		return store.Effects{}, err
 	}
-	return s.limit(ctx, tenant, l.Key, func(t *tx, eff *store.Effects) error {
-		if job.Rated(l.Key) {
+	return s.limit(ctx, tenant, key, func(t *tx, eff *store.Effects) error {
+		if job.Rated(key) {
 			_, err := t.exec(`INSERT INTO limits (tenant, key, doc, rate) VALUES (?, ?, ?, ?)
 				ON CONFLICT (tenant, key) DO UPDATE SET doc = excluded.doc, rate = excluded.rate`,
-				tenant, l.Key, string(doc), blob(job.NewID()))
+				tenant, key, string(doc), blob(job.NewID()))
 			return err
 		}
-		return t.setLimit(tenant, &l, string(doc), eff)
+		return t.setLimit(tenant, l, string(doc), eff)
 	})
 }
 
-// RemoveLimit implements [store.Limits].
-func (s *Store) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	return s.limit(ctx, tenant, key, func(t *tx, _ *store.Effects) error {
-		n, err := t.exec(`DELETE FROM limits WHERE tenant = ? AND key = ?`, tenant, key)
-		if err == nil && n == 0 {
-			err = store.NoLimit(key)
-		}
-		if err == nil {
-			_, err = t.exec(`DELETE FROM walks WHERE tenant = ?1 AND key = ?2
-				AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.tenant = ?1 AND l.key = ?2
-					AND l.places IS NOT NULL)`, tenant, key)
-		}
-		if err == nil { // the rate of its family, if that decides now, does not know what was given under it before
-			_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`,
-				blob(job.NewID()), tenant, job.Family(key))
-		}
-		return err
-	})
+func (t *tx) removeLimit(tenant, key string) error {
+	n, err := t.exec(`DELETE FROM limits WHERE tenant = ? AND key = ?`, tenant, key)
+	if err == nil && n == 0 {
+		err = store.NoLimit(key)
+	}
+	if err == nil {
+		_, err = t.exec(`DELETE FROM walks WHERE tenant = ?1 AND key = ?2
+			AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.tenant = ?1 AND l.key = ?2
+				AND l.places IS NOT NULL)`, tenant, key)
+	}
+	if err == nil { // the rate of its family, if that decides now, does not know what was given under it before
+		_, err = t.exec(`UPDATE limits SET rate = ? WHERE tenant = ? AND key = ? AND rate IS NOT NULL`,
+			blob(job.NewID()), tenant, job.Family(key))
+	}
+	return err
 }
 
 // linesOf goes along the lines of a tenant, a step for each key.

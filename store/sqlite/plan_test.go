@@ -221,13 +221,13 @@ func limited(t *testing.T, s *Store, session job.ID) {
 		must(err)
 	}
 	for _, key := range []string{"a", "b", "c"} {
-		_, err := s.SetLimit(ctx, "t", job.Limit{Key: key, Most: 1})
+		_, err := store.SetLimit(ctx, s, "t", job.Limit{Key: key, Most: 1})
 		must(err)
 	}
-	_, err := s.RemoveLimit(ctx, "t", "c")
+	_, err := store.RemoveLimit(ctx, s, "t", "c")
 	must(err)
 	must(submit(ctx, s, newTask(1)))
-	_, err = s.SetLimit(ctx, "t", job.Limit{Key: "tenant", Most: 100}) // which takes in those that are there
+	_, err = store.SetLimit(ctx, s, "t", job.Limit{Key: "tenant", Most: 100}) // which takes in those that are there
 	must(err)
 	_, _, err = s.Pay(ctx, 2)
 	must(err)
@@ -324,7 +324,7 @@ func blocked(t *testing.T, s *Store, session job.ID, sleep func(time.Duration)) 
 		return job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}
 	}
 	fence()
-	_, err := s.SetLimit(ctx, "t", job.Limit{Key: "releases/*", Most: 2, Per: job.Duration(time.Second)})
+	_, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "releases/*", Most: 2, Per: job.Duration(time.Second)})
 	must(err)
 	block("a", "b", "c", "d")
 	turn()

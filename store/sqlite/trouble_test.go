@@ -154,7 +154,7 @@ func TestRecount(t *testing.T) {
 // TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
 func TestRecountTurns(t *testing.T) {
 	s, ctx := openAt(t, t.TempDir()), t.Context()
-	if _, err := s.SetLimit(ctx, "t", job.Limit{Key: "gpu/*", Most: 1}); err != nil {
+	if _, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "gpu/*", Most: 1}); err != nil {
 		t.Fatal(err)
 	}
 	pay := func() {

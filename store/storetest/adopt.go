@@ -49,7 +49,7 @@ const ofTask = "kind/" + task
 func (w *world) set(limits ...job.Limit) {
 	w.Helper()
 	for _, l := range limits {
-		if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+		if _, err := store.SetLimit(w.ctx, w.s, acme, l); err != nil {
 			w.Fatalf("limit %+v: %v", l, err)
 		}
 	}
@@ -94,7 +94,7 @@ func (w *world) drain(session job.ID, most, want int) {
 func adoptReady(w *world) {
 	ids := w.addMany(10, asItIs)
 	w.at(job.Pending, job.Ready, ids...)
-	effects, err := w.s.SetLimit(w.ctx, acme, most(ofTask, 3))
+	effects, err := store.SetLimit(w.ctx, w.s, acme, most(ofTask, 3))
 	if err != nil || !effects.Owed {
 		w.Errorf("owed: %t, %v", effects.Owed, err)
 	}
@@ -261,8 +261,8 @@ func adoptFamily(w *world) {
 	w.uses("user/bob", 2, 2)
 	w.uses("user/cid", 1, 3)
 	checkTurns(w)
-	effects, err := w.s.SetLimit(w.ctx, acme, most("user/cid", 1)) // all of cid's are under the key
-	if err != nil || !effects.Owed {                               // to those who wait
+	effects, err := store.SetLimit(w.ctx, w.s, acme, most("user/cid", 1)) // all of cid's are under the key
+	if err != nil || !effects.Owed {                                      // to those who wait
 		w.Errorf("owed: %t, %v", effects.Owed, err)
 	}
 	if n, effects, err := w.s.Pay(w.ctx, 1000); n != 1 || effects.Owed || err != nil {
@@ -308,7 +308,7 @@ func adoptAgain(w *world) {
 	w.limit(most(ofTask, 1))
 	old := w.addMany(2, asItIs)
 	w.pay()
-	if _, err := w.s.RemoveLimit(w.ctx, acme, ofTask); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, ofTask); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	w.pay()
@@ -335,7 +335,7 @@ func adoptRemoved(w *world) {
 	w.payOnce(20)
 	w.isUnder(ids[0], ofTask)
 	w.isUnder(ids[29])
-	if _, err := w.s.RemoveLimit(w.ctx, acme, ofTask); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, ofTask); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	w.pay()
@@ -362,7 +362,7 @@ func adoptOwn(w *world) {
 	w.set(most("user/*", 1))
 	w.payOnce(20)
 	w.set(most("user/"+ann, 2))
-	if _, err := w.s.RemoveLimit(w.ctx, acme, "user/*"); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, "user/*"); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	w.pay()
@@ -474,7 +474,7 @@ func adoptOthers(w *world) {
 			w.Errorf("the job of another tenant: %+v, %v", j, err)
 		}
 	}
-	if effects, err := w.s.SetLimit(w.ctx, "other", most("gpu", 1)); err != nil || effects.Owed {
+	if effects, err := store.SetLimit(w.ctx, w.s, "other", most("gpu", 1)); err != nil || effects.Owed {
 		w.Errorf("a key that only specs name: owed: %t, %v", effects.Owed, err)
 	}
 	checkTurns(w)
@@ -511,7 +511,7 @@ func adoptAtOnce(w *world) {
 					most(ofTask, places), most("user/*", places+1),
 					most("tenant", 1+places),
 				} {
-					if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+					if _, err := store.SetLimit(w.ctx, w.s, acme, l); err != nil {
 						return err
 					}
 				}
@@ -519,7 +519,7 @@ func adoptAtOnce(w *world) {
 					return nil
 				}
 				for _, key := range []string{"user/*", ofTask} {
-					if _, err := w.s.RemoveLimit(w.ctx, acme, key); err != nil {
+					if _, err := store.RemoveLimit(w.ctx, w.s, acme, key); err != nil {
 						return err
 					}
 				}

@@ -84,7 +84,7 @@ func (w *world) comesToLaunch(session job.ID, options ...option) job.ID {
 func claimIntends(w *world) {
 	session := w.session()
 	w.limit(rate("starts/system/local", 8, time.Second)) // of something else
-	if _, err := w.s.SetLimit(w.ctx, "other", rate(launches, 8, time.Second)); err != nil {
+	if _, err := store.SetLimit(w.ctx, w.s, "other", rate(launches, 8, time.Second)); err != nil {
 		w.Fatalf("%v", err)
 	}
 	id := w.comesToLaunch(session)

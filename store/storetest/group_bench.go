@@ -15,7 +15,7 @@ func BenchGroup(b *testing.B, s store.Store) {
 	const jobs, batch = 10_000, 500
 	w := &world{TB: b, s: s, ctx: b.Context()}
 	session := w.sessionFor(time.Hour)
-	if _, err := s.SetLimit(w.ctx, acme,
+	if _, err := store.SetLimit(w.ctx, s, acme,
 		job.Limit{Key: job.RateReleases + "/*", Most: job.MaxTurns, Per: job.Duration(job.MinPer)}); err != nil {
 		b.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func limitNone(w *world) {
 	w.pay()
 	w.at(job.Pending, job.Ready, ids...)
 	w.uses("gpu", 5, 0)
-	if _, err := w.s.RemoveLimit(w.ctx, acme, "gpu"); job.KindOf(err) != job.NotFound {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, "gpu"); job.KindOf(err) != job.NotFound {
 		w.Errorf("a limit that is not there is removed: %v", err)
 	}
 	session := w.session()

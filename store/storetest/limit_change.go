@@ -27,7 +27,7 @@ func limitChanged(w *world) {
 	w.uses("gpu", 5, 1)
 	w.limit(most("gpu", 0))
 	w.uses("gpu", 5, 1)
-	effects, err := w.s.RemoveLimit(w.ctx, acme, "gpu")
+	effects, err := store.RemoveLimit(w.ctx, w.s, acme, "gpu")
 	if err != nil || !effects.Owed {
 		w.Errorf("remove: owed: %t, %v", effects.Owed, err)
 	}
@@ -51,7 +51,7 @@ func limitFamily(w *world) {
 	w.limit(most("user/*", 2))
 	w.uses("user/ann", 2, 1)
 	w.uses("user/bob", 2, 1)
-	if _, err := w.s.RemoveLimit(w.ctx, acme, "user/bob"); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, "user/bob"); err != nil {
 		w.Errorf("remove: %v", err)
 	}
 	w.limit(most("user/*", 3))

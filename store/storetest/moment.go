@@ -230,7 +230,7 @@ func momentsAgain(w *world) {
 	before := w.moments(launches, 1)
 	w.limit(rate(launches, 1, time.Second))
 	between := w.moments(launches, 1)
-	if _, err := w.s.RemoveLimit(w.ctx, acme, launches); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, launches); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	for _, was := range []store.Reserved{before, between} {
@@ -241,7 +241,7 @@ func momentsAgain(w *world) {
 	}
 	first := w.moments(launches, 1)
 	w.follows(w.moments(launches, 1), first, 1)
-	if _, err := w.s.RemoveLimit(w.ctx, acme, family); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, family); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	if r := w.moments(launches, 1); r.Limit != nil {
@@ -261,7 +261,7 @@ func momentsChanged(w *world) {
 		w.Errorf("it comes %v after one that may be used", first)
 	}
 	w.follows(w.moments(launches, 1), fast, 1)
-	if _, err := w.s.RemoveLimit(w.ctx, acme, launches); err != nil {
+	if _, err := store.RemoveLimit(w.ctx, w.s, acme, launches); err != nil {
 		w.Fatalf("remove: %v", err)
 	}
 	if r := w.held(fast, 0); r.Limit != nil {
@@ -357,8 +357,10 @@ func momentsWake(w *world) {
 	w.at(job.SubmittingJob, job.Gate, id)
 	w.at(job.ProcessingInputs, job.Gate, other)
 	for _, change := range []func() (store.Effects, error){
-		func() (store.Effects, error) { return w.s.SetLimit(w.ctx, acme, rate(launches, 8, 2*time.Second)) },
-		func() (store.Effects, error) { return w.s.RemoveLimit(w.ctx, acme, launches) },
+		func() (store.Effects, error) {
+			return store.SetLimit(w.ctx, w.s, acme, rate(launches, 8, 2*time.Second))
+		},
+		func() (store.Effects, error) { return store.RemoveLimit(w.ctx, w.s, acme, launches) },
 	} {
 		eff, err := change()
 		if err != nil || eff.Due.IsZero() {
@@ -372,7 +374,7 @@ func momentsWake(w *world) {
 		}
 	}
 	w.at(job.Waiting, job.Gate, later)
-	_, err := w.s.RemoveLimit(w.ctx, acme, launches)
+	_, err := store.RemoveLimit(w.ctx, w.s, acme, launches)
 	w.kind(err, job.NotFound)
 }
 

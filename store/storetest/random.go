@@ -164,7 +164,7 @@ func (m *machineOfCalls) gotTurn(was, is *job.Job, key string) bool {
 func (m *machineOfCalls) setLimit(t *rapid.T) {
 	key := draw(t, "key", []string{"gpu", "disk", "tenant", ofTask, "user/*"})
 	if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
-		if _, err := m.s.RemoveLimit(m.ctx, acme, key); err != nil {
+		if _, err := store.RemoveLimit(m.ctx, m.s, acme, key); err != nil {
 			m.kind(err, job.NotFound)
 		}
 		return

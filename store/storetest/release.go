@@ -227,7 +227,7 @@ func groupRerated(w *world) {
 	for name, change := range map[string]func(*world){
 		"raised": func(w *world) { w.limit(job.Limit{Key: key, Most: 100, Per: job.Duration(time.Second)}) },
 		"removed": func(w *world) {
-			if _, err := w.s.RemoveLimit(w.ctx, acme, key); err != nil {
+			if _, err := store.RemoveLimit(w.ctx, w.s, acme, key); err != nil {
 				w.Fatalf("remove: %v", err)
 			}
 		},

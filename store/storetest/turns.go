@@ -14,7 +14,7 @@ func most(key string, n int) job.Limit { return job.Limit{Key: key, Most: n} }
 func (w *world) limit(limits ...job.Limit) {
 	w.Helper()
 	for _, l := range limits {
-		if _, err := w.s.SetLimit(w.ctx, acme, l); err != nil {
+		if _, err := store.SetLimit(w.ctx, w.s, acme, l); err != nil {
 			w.Fatalf("limit %+v: %v", l, err)
 		}
 	}

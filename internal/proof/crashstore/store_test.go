@@ -24,7 +24,7 @@ import (
 var reads = map[string]bool{
 	"List": true, "Count": true, "Events": true, "After": true, "Overdue": true, "Sessions": true, "Unattended": true, "Demand": true,
 	"Put": true, "Resources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "SetLimit": true, "RemoveLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "ChangeLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
 }
 

@@ -207,21 +207,15 @@ func (l *link) Recount(ctx context.Context, limit int) (store.Recounted, store.E
 	})
 }
 
-// SetLimit implements [store.Limits].
-func (l *link) SetLimit(ctx context.Context, tenant string, limit job.Limit) (store.Effects, error) {
-	_, eff, err := with(ctx, l, "limit", limit, func(ctx context.Context) (struct{}, store.Effects, error) {
-		eff, err := l.p.w.judge.limit(limit.Key, limit.Most,
-			func() (store.Effects, error) { return l.Store.SetLimit(ctx, tenant, limit) })
-		return struct{}{}, eff, err
-	})
-	return eff, err
-}
-
-// RemoveLimit implements [store.Limits].
-func (l *link) RemoveLimit(ctx context.Context, tenant, key string) (store.Effects, error) {
-	_, eff, err := with(ctx, l, "unlimit", key, func(ctx context.Context) (struct{}, store.Effects, error) {
-		eff, err := l.p.w.judge.limit(key, math.MaxInt,
-			func() (store.Effects, error) { return l.Store.RemoveLimit(ctx, tenant, key) })
+// ChangeLimit implements [store.Limits].
+func (l *link) ChangeLimit(ctx context.Context, tenant, key string, to *job.Limit) (store.Effects, error) {
+	most, what, arg := math.MaxInt, "unlimit", any(key)
+	if to != nil {
+		most, what, arg = to.Most, "limit", *to
+	}
+	_, eff, err := with(ctx, l, what, arg, func(ctx context.Context) (struct{}, store.Effects, error) {
+		eff, err := l.p.w.judge.limit(key, most,
+			func() (store.Effects, error) { return l.Store.ChangeLimit(ctx, tenant, key, to) })
 		return struct{}{}, eff, err
 	})
 	return eff, err

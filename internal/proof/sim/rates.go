@@ -7,6 +7,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // Rates say how often programs begin and are launched, in a world that has some. They are what they
@@ -32,7 +33,7 @@ func newRates(w *world) *rates {
 	}
 	all := &rates{w: w, starts: rate(job.RateStarts), launches: rate(job.RateLaunches)}
 	for _, l := range []job.Limit{all.starts, all.launches} {
-		if _, err := w.store.SetLimit(context.Background(), tenant, l); err != nil {
+		if _, err := store.SetLimit(context.Background(), w.store, tenant, l); err != nil {
 			panic(err) // it is as it must be
 		}
 	}
