@@ -218,7 +218,7 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 // process, which could tell earlier than the feed of this one that nothing is missing before it.
 func (f *follower) unseen(b *batch) (*batch, error) {
 	for i := range b.events {
-		switch after, err := f.s.cfg.Store.After(b.events[i].Cursor, f.cursor); {
+		switch after, err := store.CursorAfter(b.events[i].Cursor, f.cursor); {
 		case err != nil:
 			return nil, err
 		case after && i == 0:

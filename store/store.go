@@ -164,9 +164,6 @@ type Reader interface {
 	// than the database is Invalid: whoever has it would miss what comes until the database has
 	// caught up.
 	Events(ctx context.Context, q EventQuery) (Events, error)
-	// After reports whether a cursor of events comes after another one: "" is before all. It asks
-	// nobody. [job.Invalid]: one of them is no cursor.
-	After(cursor, other string) (bool, error)
 	// Overdue returns jobs that ended longer ago, by the database's clock, than they are kept,
 	// hidden ones too; those that still owe something to others are left out. They come tenant by
 	// tenant and state by state, in the order of their ends. It reads about as many rows as it

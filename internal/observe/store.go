@@ -268,8 +268,6 @@ func (m *measured) Events(ctx context.Context, q store.EventQuery) (store.Events
 		func(e store.Events) int { return len(e.Events) })
 }
 
-func (m *measured) After(cursor, other string) (bool, error) { return m.next.After(cursor, other) }
-
 func (m *measured) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
 	op := q.Operation()
 	return found(ctx, m, op, op == "job", func() ([]job.Job, error) { return m.next.Find(ctx, q) }, length)

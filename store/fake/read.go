@@ -3,7 +3,6 @@ package fake
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -48,17 +47,18 @@ func (t *tx) watched(machine string, since time.Time) (jobs []job.Job) {
 // Events implements [store.Reader]. One call writes at a time, so the order of numbers is the order
 // of commits, and a cursor is a number.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events, err error) {
-	after := 0
+	var ord int64
 	if !q.End {
-		if after, err = readEventCursor(q.Cursor); err != nil {
+		if ord, err = store.ReadOrd(q.Cursor); err != nil {
 			return es, err
 		}
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
 	return ask(ctx, s, func(t *tx) (es store.Events, err error) {
-		if after > len(t.events) {
+		if ord > int64(len(t.events)) {
 			return es, store.NewerCursor()
 		}
+		after := int(ord)
 		var found []int
 		switch r := t.jobs[q.Job]; {
 		case q.End:
@@ -85,34 +85,14 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			es.Events = append(es.Events, answered(n, t.events[n-1]))
 			after = n
 		}
-		es.Cursor = strconv.Itoa(after)
+		es.Cursor = store.EventCursor{Ord: int64(after)}.String()
 		return es, nil
 	})
 }
 
-// After implements [store.Reader].
-func (s *Store) After(cursor, other string) (bool, error) {
-	a, err := readEventCursor(cursor)
-	if err != nil {
-		return false, err
-	}
-	b, err := readEventCursor(other)
-	return a > b, err
-}
-
-func readEventCursor(s string) (n int, err error) {
-	if s == "" {
-		return 0, nil
-	}
-	if n, err = strconv.Atoi(s); err != nil || n < 0 {
-		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)
-	}
-	return n, nil
-}
-
 // answered returns an event as it is answered.
 func answered(n int, e *event) store.Event {
-	a := store.Event{Event: e.Event, Cursor: strconv.Itoa(n)}
+	a := store.Event{Event: e.Event, Cursor: store.EventCursor{Ord: int64(n)}.String()}
 	a.Data = slices.Clone(a.Data)
 	return a
 }

@@ -145,10 +145,8 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		}
 		return t.commit(read(addEvent, func(r *reader) error {
-			var c eventCursor
-			e.Sub, e.At, c.ord = r.int64(), r.time(), r.int64()
-			c.job, c.n, c.sub = e.Job, e.N, e.Sub
-			e.Cursor = c.String()
+			e.Sub, e.At = r.int64(), r.time()
+			e.Cursor = store.EventCursor{Ord: r.int64(), Job: e.Job, N: e.N, Sub: e.Sub}.String()
 			return nil
 		}, [16]byte(n.Job), j.N, n.Tenant, j.Epoch, string(j.State), string(j.Custody), string(n.Cause),
 			nonzero(n.By), nonzero(n.Message),

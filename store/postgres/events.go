@@ -1,79 +1,11 @@
 package postgres
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
-
-// An eventCursor is the place of an event in the order of all events of its tenant. Events of one
-// job stand in theirs. The zero job is the place before all events of a transaction.
-type eventCursor struct {
-	ord    int64
-	job    job.ID
-	n, sub int64
-}
-
-func (c eventCursor) String() string {
-	b := binary.AppendUvarint(nil, uint64(c.ord))
-	if !c.job.IsZero() {
-		b = append(b, c.job[:]...)
-		b = binary.AppendUvarint(b, uint64(c.n))
-		b = binary.AppendUvarint(b, uint64(c.sub))
-	}
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func readEventCursor(s string) (c eventCursor, err error) {
-	if s == "" {
-		return c, nil
-	}
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor: pass the one from the answer before, or none", s)
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return c, wrong
-	}
-	number := func() int64 {
-		n, size := binary.Uvarint(b)
-		if size <= 0 || n > 1<<62 {
-			err = wrong
-			return 0
-		}
-		b = b[size:]
-		return int64(n)
-	}
-	if c.ord = number(); err == nil && len(b) > len(c.job) {
-		copy(c.job[:], b)
-		b = b[len(c.job):]
-		c.n = number()
-		if err == nil {
-			c.sub = number()
-		}
-	}
-	if err == nil && (len(b) > 0 || c.String() != s) {
-		err = wrong
-	}
-	if err != nil {
-		return eventCursor{}, err
-	}
-	return c, nil
-}
-
-// After implements [store.Reader].
-func (s *Store) After(cursor, other string) (bool, error) {
-	a, err := readEventCursor(cursor)
-	if err != nil {
-		return false, err
-	}
-	b, err := readEventCursor(other)
-	return cmp.Or(cmp.Compare(a.ord, b.ord), bytes.Compare(a.job[:], b.job[:]), cmp.Compare(a.n, b.n),
-		cmp.Compare(a.sub, b.sub)) > 0, err
-}
 
 // Events implements [store.Reader].
 //
@@ -85,16 +17,16 @@ func (s *Store) After(cursor, other string) (bool, error) {
 // newest id would be behind these.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
-	c, err := readEventCursor(q.Cursor)
+	c, err := store.ReadEventCursor(q.Cursor)
 	if err != nil {
 		return es, err
 	}
-	known, err := readEventCursor(q.Known)
+	known, err := store.ReadEventCursor(q.Known)
 	if err != nil {
 		return es, err
 	}
-	settled := known.ord // below it everything has been committed
-	if !known.job.IsZero() {
+	settled := known.Ord // below it everything has been committed
+	if !known.Job.IsZero() {
 		settled++
 	}
 	limit := store.Within(q.Limit, 1000, 10_000)
@@ -112,25 +44,25 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 		qs := []*query{open}
 		switch {
 		case q.End:
-			es.Cursor = eventCursor{}.String()
+			es.Cursor = store.EventCursor{}.String()
 			qs = append(qs, read(newestEvent, func(r *reader) error {
-				es.Cursor = eventCursor{ord: r.int64() + 1}.String()
+				es.Cursor = store.EventCursor{Ord: r.int64() + 1}.String()
 				return nil
 			}, q.Tenant))
 		case q.Job.IsZero():
-			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.ord, [16]byte(c.job), c.n, c.sub, limit))
+			qs = append(qs, read(eventsOfAll, each, q.Tenant, c.Ord, [16]byte(c.Job), c.N, c.Sub, limit))
 		default:
-			var seen eventCursor // where a reader of a long history goes on, if the cursor names an event of this job
-			if c.job == q.Job {
+			var seen store.EventCursor // where a reader of a long history goes on, if the cursor names an event of this job
+			if c.Job == q.Job {
 				seen = c
 			}
-			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.n, seen.sub, c.ord,
-				[16]byte(c.job), c.n, c.sub, limit))
+			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.N, seen.Sub, c.Ord,
+				[16]byte(c.Job), c.N, c.Sub, limit))
 		}
 		if err := t.commit(qs...); err != nil {
 			return err
 		}
-		if !q.End && max(c.ord, settled) > next {
+		if !q.End && max(c.Ord, settled) > next {
 			return store.NewerCursor()
 		}
 		if n := len(es.Events); n > 0 {
@@ -145,8 +77,8 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 
 // event reads a row of history.
 func (r *reader) event() (e store.Event) {
-	var c eventCursor
-	c.ord = r.int64()
+	var c store.EventCursor
+	c.Ord = r.int64()
 	e.Job, e.N, e.Sub, e.Epoch, e.State, e.Custody = r.id(), r.int64(), r.int64(), r.int64(), job.State(r.text()),
 		job.Custody(r.text())
 	e.At, e.Cause = r.time(), job.Cause(r.text())
@@ -155,7 +87,7 @@ func (r *reader) event() (e store.Event) {
 	if !session.IsZero() {
 		e.Actor = session.String()
 	}
-	c.job, c.n, c.sub = e.Job, e.N, e.Sub
+	c.Job, c.N, c.Sub = e.Job, e.N, e.Sub
 	e.Cursor = c.String()
 	return e
 }

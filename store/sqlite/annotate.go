@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -146,7 +145,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?,
 				?, ?, ?, ?) RETURNING sub, seq`,
 			func(v []driver.Value) error {
-				written.Sub, written.Cursor = v[0].(int64), strconv.FormatInt(v[1].(int64), 36)
+				written.Sub, written.Cursor = v[0].(int64), store.EventCursor{Ord: v[1].(int64)}.String()
 				return nil
 			}, r.seq, r.N, r.seq, r.N, r.Epoch, string(r.State), string(r.Custody), micros(t.now), string(n.Cause),
 			optional(n.By), optional(n.Message), document(n.Data), n.Name)

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"strconv"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -20,12 +19,12 @@ func TestNewerCursor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := cursor(end.Cursor)
+	last, err := store.ReadOrd(end.Cursor)
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := func(after int64) error {
-		_, err := s.Events(t.Context(), store.EventQuery{Tenant: "t", Cursor: strconv.FormatInt(after, 36)})
+		_, err := s.Events(t.Context(), store.EventQuery{Tenant: "t", Cursor: store.EventCursor{Ord: after}.String()})
 		return err
 	}
 	if err := read(last); err != nil {

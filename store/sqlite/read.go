@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"strconv"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -31,9 +30,9 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	after := int64(0)
 	if q.End {
 		err := s.query(ctx, newestEvent, 1, func(v []driver.Value) { after = v[0].(int64) })
-		return store.Events{Cursor: strconv.FormatInt(after, 36)}, err
+		return store.Events{Cursor: store.EventCursor{Ord: after}.String()}, err
 	}
-	if after, err = cursor(q.Cursor); err != nil {
+	if after, err = store.ReadOrd(q.Cursor); err != nil {
 		return es, err
 	}
 	limit := int64(store.Within(q.Limit, 1000, 10_000))
@@ -43,7 +42,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	}
 	err = s.query(ctx, sql, 14, func(v []driver.Value) {
 		after = v[0].(int64)
-		es.Events = append(es.Events, store.Event{Cursor: strconv.FormatInt(after, 36), Event: job.Event{
+		es.Events = append(es.Events, store.Event{Cursor: store.EventCursor{Ord: after}.String(), Event: job.Event{
 			Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])),
 			Custody: job.Custody(text(v[6])),
 			At:      instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])),
@@ -51,7 +50,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			Name: text(v[13]),
 		}})
 	}, args...)
-	es.Cursor = strconv.FormatInt(after, 36)
+	es.Cursor = store.EventCursor{Ord: after}.String()
 	if err == nil && len(es.Events) == 0 && after > 0 {
 		newest := int64(0)
 		err = s.query(ctx, newestEvent, 1, func(v []driver.Value) { newest = v[0].(int64) })
@@ -60,16 +59,6 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 		}
 	}
 	return es, err
-}
-
-// After implements [store.Reader].
-func (s *Store) After(c, other string) (bool, error) {
-	a, err := cursor(c)
-	if err != nil {
-		return false, err
-	}
-	b, err := cursor(other)
-	return a > b, err
 }
 
 const (
@@ -139,15 +128,4 @@ func (s *Store) query(ctx context.Context, sql string, columns int, each func(ro
 		each(row)
 	}
 	return classify(rows.Err())
-}
-
-func cursor(s string) (int64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(s, 36, 64)
-	if err != nil || n < 0 {
-		return 0, job.Errorf(job.Invalid, "%q is not a cursor: pass the one from the answer before, or none", s)
-	}
-	return n, nil
 }

@@ -231,7 +231,7 @@ func readOrder(w *world) {
 	}
 	for i, a := range cursors {
 		for j, b := range cursors {
-			if after, err := w.s.After(a, b); err != nil || after != (i > j) {
+			if after, err := store.CursorAfter(a, b); err != nil || after != (i > j) {
 				w.Errorf("that of event %d comes after that of event %d: %t, %v", i, j, after, err)
 			}
 		}
@@ -245,14 +245,14 @@ func readOrder(w *world) {
 	if err != nil || len(next.Events) != 1 {
 		w.Fatalf("behind the end: %d events, %v", len(next.Events), err)
 	}
-	if after, err := w.s.After(next.Cursor, end.Cursor); err != nil || !after {
+	if after, err := store.CursorAfter(next.Cursor, end.Cursor); err != nil || !after {
 		w.Errorf("the next event comes after the end: %t, %v", after, err)
 	}
-	if after, err := w.s.After(got.Cursor, end.Cursor); err != nil || after {
+	if after, err := store.CursorAfter(got.Cursor, end.Cursor); err != nil || after {
 		w.Errorf("the last event comes after the end: %t, %v", after, err)
 	}
 	for _, pair := range [][2]string{{"x y", ""}, {"", "x y"}} {
-		_, err := w.s.After(pair[0], pair[1])
+		_, err := store.CursorAfter(pair[0], pair[1])
 		w.kind(err, job.Invalid)
 	}
 }

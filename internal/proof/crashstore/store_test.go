@@ -22,7 +22,7 @@ import (
 // what comes after. (A removal that retention began goes on with its next look.) Moments that a
 // crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
-	"List": true, "Count": true, "Events": true, "After": true, "Overdue": true, "Sessions": true, "Unattended": true, "Demand": true,
+	"List": true, "Count": true, "Events": true, "Overdue": true, "Sessions": true, "Unattended": true, "Demand": true,
 	"Put": true, "Resources": true, "Delete": true,
 	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "ChangeLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
