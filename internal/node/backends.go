@@ -47,13 +47,17 @@ var backends = struct {
 
 // A Database is where jobs are kept, and what carries wake-ups between those who work on them.
 type Database struct {
-	Store CountingStore
-	Bus   broker.Broker
-	close func() error
+	Store    CountingStore
+	Bus      broker.Broker
+	closeBus func()
 }
 
 // Close closes both.
-func (d *Database) Close() error { return d.close() }
+func (d *Database) Close() error {
+	err := d.Store.Close()
+	d.closeBus()
+	return err
+}
 
 // A CountingStore counts the statements that it has sent to its database.
 type CountingStore interface {
@@ -88,7 +92,7 @@ func openSQLite(ctx context.Context, c DatabaseConfig) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Database{Store: st, Bus: &local.Broker{}, close: st.Close}, nil
+	return &Database{Store: st, Bus: &local.Broker{}, closeBus: func() {}}, nil
 }
 
 func openPostgres(ctx context.Context, c DatabaseConfig) (*Database, error) {
@@ -106,11 +110,7 @@ func openPostgres(ctx context.Context, c DatabaseConfig) (*Database, error) {
 		bus.Close()
 		return nil, err
 	}
-	return &Database{Store: st, Bus: bus, close: func() error {
-		err := st.Close()
-		bus.Close()
-		return err
-	}}, nil
+	return &Database{Store: st, Bus: bus, closeBus: bus.Close}, nil
 }
 
 // direct is the database by a connection of one's own.
