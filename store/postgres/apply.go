@@ -423,7 +423,7 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	`coalesce(c.set_flags, 0) AS flags, CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
 		j.ord, j.needs, j.ties, j.limits, j.told, j.priority, j.created, j.claim, j.attempt, j.recoveries,
 			j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result, `,
-	`WHEN j.ties & 8 <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0)
+	`WHEN j.ties & `+tieLimited+` <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0)
 		THEN 'turns'
 		ELSE 'go'`) + `, gated AS (
 	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
@@ -519,10 +519,11 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 		WITH ORDINALITY p(state, code, message, data, position)
 	WHERE m.walks
 ), freed AS (
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends AND m.ties & 6 <> 0))
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m
+		WHERE m.ends AND m.ties & (` + tieUnique + `) <> 0))
 ), owed AS (
 	INSERT INTO pawl.followups (debt, job, at)
-	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & 1 <> 0 ORDER BY m.id
+	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & ` + tieDependants + ` <> 0 ORDER BY m.id
 )
 SELECT m.i,
 	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END
@@ -535,5 +536,5 @@ SELECT m.i,
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
 	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = 'gate' THEN m.new_due END,
-	m.ends AND m.ties & 1 <> 0
+	m.ends AND m.ties & ` + tieDependants + ` <> 0
 FROM made m, checked`

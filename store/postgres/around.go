@@ -228,7 +228,7 @@ func (l *surroundings) reserveKeys() []*query {
 			FROM unnest($2::text[], $3::text[], $4::text[]) u(kind, mode, key)
 			CROSS JOIN LATERAL (SELECT * FROM pawl.unique_keys k WHERE k.tenant = $1 AND k.kind = u.kind
 				AND k.mode = u.mode AND k.key = u.key OFFSET 0) k
-			CROSS JOIN LATERAL (SELECT * FROM pawl.specs s WHERE s.id = k.job OFFSET 0) s `+itsJob+``,
+			CROSS JOIN LATERAL (SELECT * FROM pawl.specs s WHERE s.id = k.job OFFSET 0) s `+itsJob,
 			func(r *reader) error {
 				k, st := key(r), r.standing()
 				l.holders[k], l.jobs[st.ID] = st.ID, st

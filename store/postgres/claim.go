@@ -175,7 +175,8 @@ WITH x AS MATERIALIZED (
 		nullif(t.message, '') FROM took t
 ), started AS (
 	-- Ties are few: only who has them is looked up.
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0))
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
+		WHERE t.ties & ` + tieUniqueStart + ` <> 0))
 		AND u.mode || '' = 'start'
 ), answer AS (
 	SELECT * FROM took

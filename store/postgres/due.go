@@ -109,7 +109,7 @@ WITH x AS MATERIALIZED (
 		LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & 256 = 0 AND j.ordered IS NOT NULL
+		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & ` + tieOrder + ` = 0 AND j.ordered IS NOT NULL
 			THEN j.ordered
 			WHEN j.kind = 'app' AND j.state = 'WAITING' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
 		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE
@@ -135,5 +135,6 @@ SELECT m.goes, m.queue, m.kind, m.line IS NOT NULL FROM moved m`
 // moment has all else that it needs, unless a limit has been set meanwhile: then it has no turn for
 // its launch.
 const goes = `CASE j.state WHEN 'WAITING' THEN j.needs = 0
-	AND (j.ties & 8 = 0 OR j.ties & 256 <> 0 AND j.limits IS NULL)
-	WHEN 'SUBMITTING_JOB' THEN j.ties & 40 <> 8 OR j.limits IS NULL ELSE true END`
+	AND (j.ties & ` + tieLimited + ` = 0 OR j.ties & ` + tieOrder + ` <> 0 AND j.limits IS NULL)
+	WHEN 'SUBMITTING_JOB' THEN j.ties & (` + tieLimited + ` | ` + tieTurn + `) <> ` + tieLimited + `
+		OR j.limits IS NULL ELSE true END`

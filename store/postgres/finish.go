@@ -71,7 +71,7 @@ func (a *asking) finished() store.Applied {
 // them on. finishPlain leaves it alone: a task without limits does not pay for what is done for
 // those that have some.
 var (
-	finishTasks = ends(`j.ties IN (0, 40)`, `d.ties & 8`, `, returned AS (
+	finishTasks = ends(`j.ties IN (0, `+tieLimited+` | `+tieTurn+`)`, `d.ties & `+tieLimited, `, returned AS (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0))
 		RETURNING t.tenant, t.key
 ), owed AS (
@@ -162,7 +162,7 @@ SELECT o.crowded, CASE
 // gateToTry is the tenant, some of whose jobs are under limits, if its gate is had.
 func gateToTry(jobs string) string {
 	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[])
-		AND j.ties & 8 <> 0 LIMIT 1) l
+		AND j.ties & ` + tieLimited + ` <> 0 LIMIT 1) l
 		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
 }
 
@@ -241,7 +241,7 @@ SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one 
 			ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
 	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2,
 		ord = greatest(j.ord, x.ord), session = $2, claim = $1,
-		since = x.now, due = NULL, ties = j.ties | 32, line = NULL, resume = '', code = '', message = ''
+		since = x.now, due = NULL, ties = j.ties | `+tieTurn+`, line = NULL, resume = '', code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE g.chosen))
 	RETURNING `+livingRow+`, j.tenant
 ), claims AS (
@@ -250,7 +250,8 @@ SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one 
 	UNION ALL
 	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, 'RUNNING', 'worker', t.since, 'claim', $2 FROM took t
 ), started AS (
-	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t WHERE t.ties & 2 <> 0))
+	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
+		WHERE t.ties & `+tieUniqueStart+` <> 0))
 		AND u.mode || '' = 'start'
 `, `
 SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)),
@@ -287,7 +288,7 @@ WITH x AS MATERIALIZED (
 ), locked AS MATERIALIZED (
 	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
 	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING'
-		AND j.kind <> 'app' AND j.ties & ~7 = 8 AND cardinality(j.limits) = 1
+		AND j.kind <> 'app' AND j.ties & ~(` + tieRows + `) = ` + tieLimited + ` AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), lines AS MATERIALIZED (
 	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
@@ -312,7 +313,7 @@ WITH x AS MATERIALIZED (
 ), moved AS (
 	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1,
 		ord = greatest(j.ord, x.ord), since = x.now,
-		ties = j.ties | 32, line = NULL, code = '', message = ''
+		ties = j.ties | ` + tieTurn + `, line = NULL, code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE NOT g.chosen))
 	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
 ), history AS (

@@ -486,7 +486,7 @@ func isClosing(tenant, of string) string {
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
 
 // keeping is said of a job that keeps turns while it waits in the line of another key.
-const keeping = `j.ties & 64 <> 0`
+const keeping = `j.ties & ` + tieKept + ` <> 0`
 
 func headsOfLines(lock string) string {
 	return `

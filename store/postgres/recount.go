@@ -150,8 +150,9 @@ SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and
 	// keeps none before its place in line.
 	useless = `NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.id = t.job
-		AND (j.ties & CASE WHEN t.key LIKE 'order/%' THEN 256 WHEN t.key LIKE 'ahead/%' THEN 16 ELSE 32 END <> 0
-		OR j.ties & 64 <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%')
+		AND (j.ties & CASE WHEN t.key LIKE 'order/%' THEN ` + tieOrder + `
+			WHEN t.key LIKE 'ahead/%' THEN ` + tieAhead + ` ELSE ` + tieTurn + ` END <> 0
+		OR j.ties & ` + tieKept + ` <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%')
 			AND t.key < j.line) OFFSET 0)`
 
 	// lookForWrong finds all that may be wrong, in one snapshot: with no tenant, that a job waits

@@ -359,8 +359,8 @@ WITH x AS MATERIALIZED (
 		HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
 `) + `), new AS MATERIALIZED (
 	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
-		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256
-			WHEN g.kind = 'app' THEN 16 ELSE 32 END`) + ` AS tied` + where(`,
+		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN `+tieOrder+`
+			WHEN g.kind = 'app' THEN `+tieAhead+` ELSE `+tieTurn+` END`) + ` AS tied` + where(`,
 		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
 	FROM ` + from + ` g
 ), spec AS (

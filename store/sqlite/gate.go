@@ -416,7 +416,7 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 	if !t.w.kept {
 		return nil, nil
 	}
-	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & 64 <> 0`
+	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & ` + tieKept + ` <> 0`
 	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key,
 		int64(mostKept))
 	if err == nil && len(rs) == 0 {

@@ -68,8 +68,9 @@ const (
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and
 	// keeps none before its place in line. That of an order is kept in no line.
 	useless = `NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (
-		j.ties & CASE WHEN t.key GLOB 'order/*' THEN 256 WHEN t.key GLOB 'ahead/*' THEN 16 ELSE 32 END <> 0
-		OR j.ties & 64 <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*')
+		j.ties & CASE WHEN t.key GLOB 'order/*' THEN ` + tieOrder + `
+			WHEN t.key GLOB 'ahead/*' THEN ` + tieAhead + ` ELSE ` + tieTurn + ` END <> 0
+		OR j.ties & ` + tieKept + ` <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*')
 			AND t.key < j.line))`
 
 	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns
