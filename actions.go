@@ -301,14 +301,14 @@ func (s *Service) Hide(ctx context.Context, hidden bool, ids ...job.ID) ([]error
 }
 
 // AddEvent writes an event of a user into the history of a job that has not ended.
-func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.Note) (store.Event, error) {
-	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, Note: n})
+func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, CustomEvent: n})
 }
 
 // AddProgramEvent writes an event of a running program into the history of its job. launch is the
 // number of its launch: that of another one is refused.
-func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.Note) (store.Event, error) {
-	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, Note: n})
+func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.CustomEvent) (store.Event, error) {
+	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, CustomEvent: n})
 }
 
 func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, error) {

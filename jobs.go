@@ -363,11 +363,11 @@ func (l *look) unserved(j *job.Job) string {
 	drained := false
 	for i := range l.sessions {
 		s := &l.sessions[i]
-		if !s.Live || !s.Process.Serves(job.Line{Queue: j.Queue, Kind: j.Kind}, j.Machine) ||
+		if !s.Live || !s.Process.Serves(job.QueueKind{Queue: j.Queue, Kind: j.Kind}, j.Machine) ||
 			!s.Process.ServesTenant(j.Tenant) {
 			continue
 		}
-		if s.Command == store.Work {
+		if s.Mode == store.Work {
 			return ""
 		}
 		drained = true

@@ -343,7 +343,7 @@ func allProblems(errs []error) error {
 			kind = cmp.Or(kind, job.KindOf(err))
 			for _, p := range wrong.Problems {
 				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
-				all.Note(p)
+				all.Add(p)
 			}
 		}
 	}

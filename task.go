@@ -32,8 +32,8 @@ type Task[A any] struct {
 
 // AddEvent writes an event into the history of the job, for whoever follows it. Once the process
 // has lost the job, it is refused.
-func (t *Task[A]) AddEvent(ctx context.Context, n job.Note) error {
-	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, Note: n})
+func (t *Task[A]) AddEvent(ctx context.Context, n job.CustomEvent) error {
+	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, CustomEvent: n})
 	return err
 }
 

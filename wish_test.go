@@ -133,7 +133,7 @@ func TestObeyed(t *testing.T) {
 		}
 		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, false, stays("half way"))
-		if _, err := svc.AddEvent(ctx, id, job.Note{Name: "note", Message: "suspended, says the program"}); err != nil {
+		if _, err := svc.AddEvent(ctx, id, job.CustomEvent{Name: "note", Message: "suspended, says the program"}); err != nil {
 			t.Fatal(err)
 		}
 		obeyed(job.WishPause, false)
@@ -274,7 +274,7 @@ func TestAddEvent(t *testing.T) {
 			pawl.Handle(svc, "mail", func(ctx context.Context, task *pawl.Task[int]) (int, error) {
 				late = task
 				return 0, task.AddEvent(ctx,
-					job.Note{Name: "sent", Message: "half of them", Data: []byte(`{"sent":5}`)})
+					job.CustomEvent{Name: "sent", Message: "half of them", Data: []byte(`{"sent":5}`)})
 			})
 			run()
 			j := one(t, svc, task("mail", 0))
@@ -287,7 +287,7 @@ func TestAddEvent(t *testing.T) {
 				string(e.Data) != `{"sent":5}` || len(history) != 4 {
 				t.Errorf("%+v", history)
 			}
-			if err := late.AddEvent(t.Context(), job.Note{Name: "late"}); job.KindOf(err) != job.Conflict {
+			if err := late.AddEvent(t.Context(), job.CustomEvent{Name: "late"}); job.KindOf(err) != job.Conflict {
 				t.Errorf("after its end: %v", err)
 			}
 		})
@@ -295,12 +295,12 @@ func TestAddEvent(t *testing.T) {
 	t.Run("a user writes, and what is no event is refused", func(t *testing.T) {
 		svc := onDisk(t).As("bob")
 		id := submit(t, svc, task("mail", 0))[0].ID
-		e, err := svc.AddEvent(t.Context(), id, job.Note{Name: "seen", Message: "by me"})
+		e, err := svc.AddEvent(t.Context(), id, job.CustomEvent{Name: "seen", Message: "by me"})
 		if err != nil || e.Actor != "bob" || e.Cause != job.CauseUser || e.Cursor == "" {
 			t.Errorf("%+v, %v", e, err)
 		}
 		for _, name := range []string{"no name", "FINISHED"} {
-			if _, err := svc.AddEvent(t.Context(), id, job.Note{Name: name}); job.KindOf(err) != job.Invalid {
+			if _, err := svc.AddEvent(t.Context(), id, job.CustomEvent{Name: name}); job.KindOf(err) != job.Invalid {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -108,10 +108,10 @@ func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 	return v, nil
 }
 
-// Tell tells a process to drain, to stop, or to go on as usual. Conflict, where it has ended, or
-// was told to stop.
-func (s *Service) Tell(ctx context.Context, id job.ID, c store.Command) (Worker, error) {
-	eff, err := s.cfg.Store.Tell(ctx, id, c)
+// SetMode tells a process to drain, to stop, or to go on as usual. Conflict, where it has ended, or
+// is to stop already.
+func (s *Service) SetMode(ctx context.Context, id job.ID, c store.Mode) (Worker, error) {
+	eff, err := s.cfg.Store.SetMode(ctx, id, c)
 	switch job.KindOf(err) {
 	case job.NotFound:
 		return Worker{}, job.Errorf(job.NotFound, "there is no worker %s: see pawl workers", id)
@@ -145,9 +145,9 @@ func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 		w.State, w.Since = WorkerEnded, i.Ended
 	case !i.Live || !served:
 		w.State, w.Since = WorkerGone, i.Renewed
-	case i.Command == store.Stop:
+	case i.Mode == store.Stop:
 		w.State = WorkerStopping
-	case i.Command == store.Drain:
+	case i.Mode == store.Drain:
 		w.State = WorkerDraining
 	}
 	if len(i.Process.Slots) > 0 {

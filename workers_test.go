@@ -94,7 +94,7 @@ func TestWorkers(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			for id, want := range map[job.ID]job.ErrorKind{gone: job.Conflict, job.NewID(): job.NotFound} {
-				if _, err := svc.Tell(ctx, id, store.Drain); job.KindOf(err) != want {
+				if _, err := svc.SetMode(ctx, id, store.Drain); job.KindOf(err) != want {
 					t.Errorf("%v, want %s", err, want)
 				}
 			}
@@ -157,16 +157,16 @@ func TestUnserved(t *testing.T) {
 			says(true, nobody+"; ready ")
 			w := begin(t, svc, 30*time.Second, serves)
 			says(false, "waits for a free slot of a program that handles mail, ")
-			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Lines) != 1 {
+			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Unserved) != 1 {
 				t.Errorf("%+v, %v", all, err)
 			}
-			if _, err := svc.Tell(context.Background(), w, store.Drain); err != nil {
+			if _, err := svc.SetMode(context.Background(), w, store.Drain); err != nil {
 				t.Fatal(err)
 			}
 			says(true, nobody+": those that would were told to drain; ready ")
 			time.Sleep(30 * time.Second)
 			says(true, nobody+"; ready ")
-			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Lines) != 2 || all.Lines[1].Jobs != 3 {
+			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Unserved) != 2 || all.Unserved[1].Jobs != 3 {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})

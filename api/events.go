@@ -44,7 +44,7 @@ func (h *handler) registerEvents() {
 			"job must not have ended.",
 		status: http.StatusCreated,
 		body: &body{
-			schema: of[job.Note],
+			schema: of[job.CustomEvent],
 			examples: map[string]example{"epoch": {
 				"how far a program has come",
 				`{"name": "epoch", "message": "epoch 3 of 10", "data": {"loss": 0.25}}`,
@@ -117,7 +117,7 @@ func (h *handler) allEvents(ctx context.Context, in *eventsInput) (*huma.StreamR
 // cursorEnd stands for the cursor of what is yet to come.
 const cursorEnd = "end"
 
-// typeOf fits what an event may be called: a state, or the name of a [job.Note].
+// typeOf fits what an event may be called: a state, or the name of a [job.CustomEvent].
 var typeOf = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // events sends events as they come, as server-sent events of the HTML standard.
@@ -247,7 +247,7 @@ func (h *handler) addEvent(ctx context.Context, in *target) (*eventOutput, error
 	if err != nil {
 		return nil, err
 	}
-	var n job.Note
+	var n job.CustomEvent
 	if err := strict(callOf(ctx).body, &n, `"name": "epoch"`); err != nil {
 		return nil, err
 	}

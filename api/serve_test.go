@@ -240,8 +240,8 @@ func (failing) Count(context.Context, string, job.Filter) (store.Counts, error) 
 	return store.Counts{}, errors.New("count secret")
 }
 
-func (failing) Job(context.Context, string, job.ID) (job.Job, error) {
-	return job.Job{}, job.Errorf(job.Unavailable, "somebody else is busy")
+func (failing) Find(context.Context, store.FindQuery) ([]job.Job, error) {
+	return nil, job.Errorf(job.Unavailable, "somebody else is busy")
 }
 
 // ofRequests says of a record whether it was logged with the context of a request, from which a log knows more.

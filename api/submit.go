@@ -296,7 +296,7 @@ func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bo
 		}
 		var e *job.SpecError
 		errors.As(err, &e)
-		all.Note(e.Problems...)
+		all.Add(e.Problems...)
 	}
 	for i, raw := range specs {
 		if ctx.Err() != nil {

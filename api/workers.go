@@ -23,7 +23,7 @@ func (h *handler) registerWorkers() {
 	register(h, op("get-worker", http.MethodGet, "/{id}", "Get one process, with the jobs in its hands",
 		"The jobs are those of the caller's tenant, 100 at most; the one that it has had for longest is first."),
 		h.worker)
-	steer := func(name, summary, about string, c store.Command) {
+	steer := func(name, summary, about string, c store.Mode) {
 		o := op(name+"-worker", http.MethodPost, "/{id}/"+name, summary, about+
 			" Only the principal of the service may say so. It can be repeated.")
 		o.site, o.errors = true, []int{http.StatusConflict}
@@ -66,13 +66,13 @@ func (h *handler) worker(ctx context.Context, in *workerInput) (*workerViewOutpu
 
 type workerOutput struct{ Body pawl.Worker }
 
-func (h *handler) tell(c store.Command) func(context.Context, *workerInput) (*workerOutput, error) {
+func (h *handler) tell(c store.Mode) func(context.Context, *workerInput) (*workerOutput, error) {
 	return func(ctx context.Context, in *workerInput) (*workerOutput, error) {
 		id, err := idOf(in.ID)
 		if err != nil {
 			return nil, err
 		}
-		w, err := serviceOf(ctx).Tell(ctx, id, c)
+		w, err := serviceOf(ctx).SetMode(ctx, id, c)
 		return &workerOutput{w}, err
 	}
 }

@@ -22,12 +22,12 @@ import (
 type Broker interface {
 	// Announce says that lines hold ready jobs. It never blocks for long and may merge what it is
 	// told. An error says that other processes may not hear of it.
-	Announce(ctx context.Context, lines ...job.Line) error
+	Announce(ctx context.Context, lines ...job.QueueKind) error
 
 	// Wait returns once one of the lines was announced, by any process, since the last Wait of this
 	// process for it returned, with those that were; or with ctx's error. Announcements are
 	// remembered while nobody waits. One loop of a process waits for a line.
-	Wait(ctx context.Context, lines []job.Line) ([]job.Line, error)
+	Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error)
 
 	// Publish sends a message to everyone, in every process, who is subscribed to topic at this
 	// moment. Who subscribes while it is on its way may receive it, too. It never blocks for long;

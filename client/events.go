@@ -167,7 +167,7 @@ func next(r *bufio.Reader) (n store.Event, err error) {
 }
 
 // AddEvent writes an event into the history of a job. It is not repeated.
-func (c *Client) AddEvent(ctx context.Context, id job.ID, n job.Note) (job.Event, error) {
+func (c *Client) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (job.Event, error) {
 	var e job.Event
 	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/events", body: n, once: true}, &e)
 	return e, err

@@ -119,7 +119,7 @@ func TestRepeated(t *testing.T) {
 		},
 		"resubmit": func(ctx context.Context, c *client.Client) error { _, err := c.Resubmit(ctx, id); return err },
 		"event": func(ctx context.Context, c *client.Client) error {
-			_, err := c.AddEvent(ctx, id, job.Note{Name: "x"})
+			_, err := c.AddEvent(ctx, id, job.CustomEvent{Name: "x"})
 			return err
 		},
 		"log": func(ctx context.Context, c *client.Client) error {

@@ -120,11 +120,11 @@ func TestNotes(t *testing.T) {
 		if v, err = c.Annotate(ctx, id, job.Annotation{Notes: spec(`{"c":3}`)}, true); err != nil || string(v.Notes) != `{"c":3}` || v.Labels["k"] != "1" {
 			t.Errorf("%s, %v, %v", v.Notes, v.Labels, err)
 		}
-		e, err := c.AddEvent(ctx, id, job.Note{Name: "half", Message: "of it", Data: spec(`1`)})
+		e, err := c.AddEvent(ctx, id, job.CustomEvent{Name: "half", Message: "of it", Data: spec(`1`)})
 		if err != nil || e.Name != "half" || e.Sub != 1 || e.Cause != job.CauseUser {
 			t.Errorf("%+v, %v", e, err)
 		}
-		if _, err := c.AddEvent(ctx, id, job.Note{}); job.KindOf(err) != job.Invalid {
+		if _, err := c.AddEvent(ctx, id, job.CustomEvent{}); job.KindOf(err) != job.Invalid {
 			t.Errorf("%v", err)
 		}
 		var types []string
@@ -326,7 +326,7 @@ func TestEverything(t *testing.T) {
 			}
 			return nil
 		},
-		func() error { _, err := c.AddEvent(ctx, id, job.Note{Name: "x"}); return err },
+		func() error { _, err := c.AddEvent(ctx, id, job.CustomEvent{Name: "x"}); return err },
 		func() error { _, err := c.Find(ctx, "nobody", false); return err },
 		func() error { _, err := c.Queues().List(ctx); return err },
 		func() error { _, err := c.Queues().Resource(ctx, "x"); return err },

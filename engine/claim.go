@@ -18,7 +18,7 @@ func (s *session) claims(ctx context.Context) error {
 	sharing := sharing{s: s}
 	defer s.claimNoMore()
 	for {
-		if stands := s.e.command(); stands != store.Work || len(s.e.kinds) == 0 {
+		if stands := s.e.mode(); stands != store.Work || len(s.e.kinds) == 0 {
 			if stands == store.Stop && s.idle() {
 				return nil
 			}
@@ -218,7 +218,7 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 	for i := range changes { // in their place: they are large
 		hands = hands || changes[i].GivesBack()
 	}
-	if !hands || s.shares.Load() || s.e.command() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
+	if !hands || s.shares.Load() || s.e.mode() != store.Work || len(s.e.kinds) == 0 || len(s.e.cfg.Only) > 0 {
 		return c, false
 	}
 	slots := s.take(func(job.Lane) bool { return true })

@@ -173,16 +173,16 @@ type Engine struct {
 	cfg     Config
 	kinds   []string // that it claims
 	served  atomic.Pointer[served]
-	told    atomic.Pointer[store.Command] // what this process was told to do; it outlasts a session
-	hint    flag                          // there may be work to claim
-	ordered flag                          // told has changed
-	owed    flag                          // there is something to pay
-	later   flag                          // there is something to pay that may wait
-	dead    flag                          // the lease of another session may have run out
-	alarm   *alarm                        // when the next job is due
-	removed map[job.State]*atomic.Int64   // jobs that were kept no longer
-	repair  atomic.Int64                  // how often something was found that no wake-up told of
-	ahead   atomic.Int64                  // by how many nanoseconds the database's clock is ahead of this process's
+	told    atomic.Pointer[store.Mode]  // what this process was told to do; it outlasts a session
+	hint    flag                        // there may be work to claim
+	ordered flag                        // told has changed
+	owed    flag                        // there is something to pay
+	later   flag                        // there is something to pay that may wait
+	dead    flag                        // the lease of another session may have run out
+	alarm   *alarm                      // when the next job is due
+	removed map[job.State]*atomic.Int64 // jobs that were kept no longer
+	repair  atomic.Int64                // how often something was found that no wake-up told of
+	ahead   atomic.Int64                // by how many nanoseconds the database's clock is ahead of this process's
 
 	dueing, paying atomic.Bool // clock and payer are at work, not asleep
 	pays           atomic.Bool // there is a payer
@@ -244,9 +244,9 @@ func New(cfg Config) *Engine {
 
 // served are the lines that an engine serves.
 type served struct {
-	queues   []string
-	lines    []job.Line
-	replaced chan struct{} // closed when others have taken their place
+	queues     []string
+	queueKinds []job.QueueKind
+	replaced   chan struct{} // closed when others have taken their place
 }
 
 // Serve makes e serve these queues and no others, from its next claim on. It may be called at any
@@ -258,7 +258,7 @@ func (e *Engine) Serve(queues ...string) {
 	}
 	for _, q := range sv.queues {
 		for _, k := range e.kinds {
-			sv.lines = append(sv.lines, job.Line{Queue: q, Kind: k})
+			sv.queueKinds = append(sv.queueKinds, job.QueueKind{Queue: q, Kind: k})
 		}
 	}
 	if old := e.served.Swap(sv); old != nil {
@@ -462,7 +462,7 @@ func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
 	}()
 	for {
 		_, err := retry(waiting, e, "wait for work",
-			func() ([]job.Line, error) { return e.cfg.Broker.Wait(waiting, sv.lines) })
+			func() ([]job.QueueKind, error) { return e.cfg.Broker.Wait(waiting, sv.queueKinds) })
 		switch {
 		case errors.Is(err, errReplaced):
 			return nil

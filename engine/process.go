@@ -60,17 +60,17 @@ func (now *report) tell(r *store.Renew, old *report) {
 	}
 }
 
-// command is what this process was told to do.
-func (e *Engine) command() store.Command {
+// mode is how this process works.
+func (e *Engine) mode() store.Mode {
 	if c := e.told.Load(); c != nil {
 		return *c
 	}
 	return store.Work
 }
 
-// obey takes note of a command, which each renewal answers. The loop that claims acts on it.
-func (e *Engine) obey(c store.Command) {
-	if c == e.command() {
+// setMode takes the mode that a renewal answered. The loop that claims acts on it.
+func (e *Engine) setMode(c store.Mode) {
+	if c == e.mode() {
 		return
 	}
 	e.told.Store(&c)

@@ -66,7 +66,7 @@ func (s *session) begin(ctx context.Context) error {
 		}
 		err := s.e.cfg.Store.Begin(ctx, store.Session{
 			ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease,
-			Command: s.e.command(),
+			Mode: s.e.mode(),
 		})
 		// made by an earlier try, whose answer was lost; this one came too late for it
 		if job.KindOf(err) == job.Fenced {
@@ -100,7 +100,7 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
 // renewals renews the lease three times in its length, and at once when told of a wish or a
-// command, when other queues are served, or when this process is not alone any more: it leaves the
+// mode, when other queues are served, or when this process is not alone any more: it leaves the
 // other its share then. What was not answered is tried again soon: an outage may end before the
 // lease does.
 func (s *session) renewals(ctx context.Context) error {
@@ -244,7 +244,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	for _, w := range a.Wishes {
 		s.obey(w)
 	}
-	s.e.obey(a.Command)
+	s.e.setMode(a.Mode)
 	s.share(ctx, !a.NextExpiry.IsZero())
 	if len(a.Ready) > 0 {
 		s.e.hint.set()
@@ -264,7 +264,7 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 // told of all that is ready.
 func (s *session) share(ctx context.Context, others bool) {
 	if !s.shares.Swap(others) && others {
-		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().lines...))
+		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().queueKinds...))
 	}
 }
 

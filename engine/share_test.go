@@ -21,7 +21,7 @@ type hall struct {
 	brokers []*local.Broker // of all
 }
 
-func (h hall) Announce(ctx context.Context, lines ...job.Line) error {
+func (h hall) Announce(ctx context.Context, lines ...job.QueueKind) error {
 	return h.each(func(b *local.Broker) error { return b.Announce(ctx, lines...) })
 }
 

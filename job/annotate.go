@@ -85,8 +85,8 @@ func merge(doc, patch any) any {
 	return d
 }
 
-// A Note is an event that a user writes, or the running job itself.
-type Note struct {
+// A CustomEvent is an event that a user writes, or the running job itself.
+type CustomEvent struct {
 	// What kind of event it is; not one of the states.
 	Name string `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
 
@@ -99,13 +99,13 @@ type Note struct {
 
 // Limits of events that users and jobs write.
 const (
-	MaxNoteMessage = 4096     // bytes
-	MaxNoteData    = 16 << 10 // bytes
-	MaxJobNotes    = 10_000   // of one job
+	MaxEventMessage = 4096     // bytes
+	MaxEventData    = 16 << 10 // bytes
+	MaxJobEvents    = 10_000   // of one job
 )
 
 // Validate reports what is wrong with n.
-func (n *Note) Validate() error {
+func (n *CustomEvent) Validate() error {
 	var v validation
 	if n.Name == "" {
 		v.add("name", "", "is missing", "give a name such as progress")
@@ -116,11 +116,11 @@ func (n *Note) Validate() error {
 			"give another name: whoever follows events takes it for a change of the job")
 	}
 	switch {
-	case len(n.Message) > MaxNoteMessage:
+	case len(n.Message) > MaxEventMessage:
 		v.add("message", "", "is too long", "keep it to 4096 bytes")
 	case !utf8.ValidString(n.Message) || strings.Contains(n.Message, "\x00"):
 		v.add("message", n.Message, "is not text", "give text in UTF-8")
 	}
-	v.json("data", n.Data, MaxNoteData)
+	v.json("data", n.Data, MaxEventData)
 	return v.err()
 }

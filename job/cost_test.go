@@ -58,7 +58,7 @@ func TestSpecsHaveBounds(t *testing.T) {
 			t.Errorf("%.60s: %d problems are listed", wrong, len(all))
 		}
 	}
-	note := job.Note{Name: "x", Data: json.RawMessage(deep)}
+	note := job.CustomEvent{Name: "x", Data: json.RawMessage(deep)}
 	if note.Validate() == nil {
 		t.Error("the data of an event may be as deep as it likes")
 	}

@@ -109,8 +109,8 @@ type SpecError struct {
 // MaxProblems is how many problems of a document, or of all jobs of one submission, are listed.
 const MaxProblems = 1000
 
-// Note adds problems, as long as they are not too many. It reports whether there is room for more.
-func (e *SpecError) Note(problems ...Problem) bool {
+// Add adds problems, as long as they are not too many. It reports whether there is room for more.
+func (e *SpecError) Add(problems ...Problem) bool {
 	room := MaxProblems - 1 - len(e.Problems)
 	switch {
 	case room < 0:

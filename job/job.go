@@ -114,8 +114,8 @@ type Progress struct {
 	Total int64  `json:"total,omitempty"` // bytes; 0: not known
 }
 
-// A Line is where ready jobs wait: one queue and kind.
-type Line struct {
+// A QueueKind is where ready jobs wait: one queue and kind.
+type QueueKind struct {
 	Queue, Kind string
 }
 

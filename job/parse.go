@@ -61,11 +61,11 @@ func ReadSpec(data []byte, check func(*Spec) error) (Spec, error) {
 		return s, err
 	}
 	all := &SpecError{}
-	all.Note(wrong.Problems...)
+	all.Add(wrong.Problems...)
 	for _, p := range more.Problems {
 		field := topField(p.Path)
 		if !unread[field] && !(nothing && p.What == "is missing" && (field == "kind" || field == "command")) {
-			all.Note(p)
+			all.Add(p)
 		}
 	}
 	return s, all
@@ -165,7 +165,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	default:
 		text, _ := Encode(raw) // it was decoded a moment ago
 		if json.Unmarshal(text, reflect.New(t).Interface()) != nil {
-			c.found.Note(Problem{
+			c.found.Add(Problem{
 				at, short(string(text)), "is not " + typeName(t),
 				cmp.Or(mend(at, raw, t), "give "+typeName(t)),
 			})
@@ -175,7 +175,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 
 // nothing reports that null stands where a text is expected.
 func (c *comparison) nothing(at string) {
-	c.found.Note(Problem{
+	c.found.Add(Problem{
 		at, "null", "is nothing, for which YAML takes ~, null and an empty place",
 		`put it in quotes: "~", or "" for an empty text`,
 	})
@@ -193,11 +193,11 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 		p := member(at, k)
 		switch f, ok := known[k]; {
 		case ok && f.Tag.Get("zero") == "refused" && zero(fields[k]):
-			c.found.Note(Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
+			c.found.Add(Problem{p, "0", "is out of range", "give more than 0, or remove it for the default"})
 		case ok:
 			c.value(p, fields[k], f.Type)
 		case slices.Contains(reserved[list], k):
-			c.found.Note(Problem{
+			c.found.Add(Problem{
 				Path: p, What: "is reserved for a later version",
 				Remedy: cmp.Or(c.unknown(at, k, fields[k], t), "remove it"),
 			})
@@ -206,7 +206,7 @@ func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {
 			if n := nearest(k, known); n != "" && remedy == "" {
 				remedy = "did you mean " + n + "?"
 			}
-			c.found.Note(Problem{Path: p, What: "is not a field of " + c.of, Remedy: cmp.Or(remedy, "remove it")})
+			c.found.Add(Problem{Path: p, What: "is not a field of " + c.of, Remedy: cmp.Or(remedy, "remove it")})
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (v *validation) err() error {
 }
 
 func (v *validation) add(path, value, what, remedy string) {
-	v.found.Note(Problem{path, short(value), what, remedy})
+	v.found.Add(Problem{path, short(value), what, remedy})
 }
 
 func (v *validation) text(path, s string, limit int) {

@@ -16,7 +16,7 @@ import (
 func (e *Effects) Note(j *job.Job) {
 	switch j.Custody {
 	case job.Ready:
-		if line := (job.Line{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
+		if line := (job.QueueKind{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
 			e.Fresh = append(e.Fresh, Fresh{j.ID, line})
 		} else {
 			e.Announce(line)
@@ -104,7 +104,7 @@ func NewerCursor() error {
 }
 
 // Announce adds a line that has ready jobs.
-func (e *Effects) Announce(l job.Line) { e.Ready = once(e.Ready, l) }
+func (e *Effects) Announce(l job.QueueKind) { e.Ready = once(e.Ready, l) }
 
 // Tell adds who hears of a wish for a job, also where the wish takes the job from them.
 func (e *Effects) Tell(j *job.Job) {
@@ -224,12 +224,12 @@ func (k Kept) Compare(other Kept) int {
 	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
 }
 
-// ReadyLine is how many jobs of a lane are ready in a line of a machine, or of none.
-type ReadyLine struct {
-	Line    job.Line
-	Machine string
-	Lane    job.Lane
-	Jobs    int
+// ReadyIn is how many jobs of a lane are ready in a line of a machine, or of none.
+type ReadyIn struct {
+	QueueKind job.QueueKind
+	Machine   string
+	Lane      job.Lane
+	Jobs      int
 }
 
 // Claimant is a live session that was not told to drain or to stop, with how many jobs of each lane
@@ -241,7 +241,7 @@ type Claimant struct {
 }
 
 // Demands makes the answer of [Reader.Demand] from what there is.
-func Demands(c Claim, ready []ReadyLine, claimants []Claimant) map[job.Lane]Demand {
+func Demands(c Claim, ready []ReadyIn, claimants []Claimant) map[job.Lane]Demand {
 	all := map[job.Lane]Demand{}
 	for lane, n := range c.Slots {
 		if n > 0 {
@@ -251,7 +251,7 @@ func Demands(c Claim, ready []ReadyLine, claimants []Claimant) map[job.Lane]Dema
 	return all
 }
 
-func demand(lane job.Lane, c Claim, ready []ReadyLine, claimants []Claimant) (d Demand) {
+func demand(lane job.Lane, c Claim, ready []ReadyIn, claimants []Claimant) (d Demand) {
 	for _, r := range ready {
 		if r.Lane == lane {
 			d.Ready += r.Jobs
@@ -260,7 +260,7 @@ func demand(lane job.Lane, c Claim, ready []ReadyLine, claimants []Claimant) (d 
 	for _, s := range claimants {
 		p := &s.Process
 		serves := slices.ContainsFunc(ready,
-			func(r ReadyLine) bool { return r.Lane == lane && r.Jobs > 0 && p.Serves(r.Line, r.Machine) })
+			func(r ReadyIn) bool { return r.Lane == lane && r.Jobs > 0 && p.Serves(r.QueueKind, r.Machine) })
 		tenants := len(c.Tenants) == 0 || slices.ContainsFunc(c.Tenants, p.ServesTenant)
 		if serves && tenants && p.Slots[lane] > 0 {
 			d.Sessions = append(d.Sessions, Serving{ID: s.ID, Slots: p.Slots[lane], Held: s.Held[lane]})

@@ -13,9 +13,8 @@ type Session struct {
 	ID      job.ID
 	Process Process       // that holds it
 	Lease   time.Duration // at least MinLease
-	// Command is what it was told from the beginning: a process that lost its lease and begins anew
-	// has not forgotten.
-	Command Command
+	// Mode is its mode from the beginning. A process that lost its lease and begins anew keeps its mode.
+	Mode Mode
 }
 
 // MinLease is the shortest lease.
@@ -44,7 +43,7 @@ type Process struct {
 func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
 
 // Serves reports whether the process claims jobs of a line and machine, of some tenant at least.
-func (p *Process) Serves(line job.Line, machine string) bool {
+func (p *Process) Serves(line job.QueueKind, machine string) bool {
 	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) &&
 		slices.Contains(p.Kinds, line.Kind)
 }
@@ -71,24 +70,24 @@ const (
 // Roles lists every role.
 var Roles = []Role{RoleAPI, RoleWorker, RoleRecovery, RoleWatcher}
 
-// A Command is what an operator wants of a session. It stands until another takes its place.
-type Command string
+// A Mode is how a session works. An operator sets it; it holds until another is set.
+type Mode string
 
-// The commands.
+// The modes.
 const (
-	Work  Command = ""      // go on as usual
-	Drain Command = "drain" // claim nothing more, and let what runs end
-	Stop  Command = "stop"  // drain, and then end; it is not taken back
+	Work  Mode = ""      // go on as usual
+	Drain Mode = "drain" // claim nothing more, and let what runs end
+	Stop  Mode = "stop"  // drain, and then end; it is not taken back
 )
 
-// Commands lists every command.
-var Commands = []Command{Work, Drain, Stop}
+// Modes lists every mode.
+var Modes = []Mode{Work, Drain, Stop}
 
 // SessionInfo is a session as it stands.
 type SessionInfo struct {
 	ID      job.ID
 	Process Process
-	Command Command
+	Mode    Mode
 	Used    map[job.Lane]int // slots in use, as it told last
 	// Live says that it has not ended, and that its lease has not run out by the database's clock.
 	// One that is neither live nor ended has died, and nobody has taken its jobs yet.
@@ -111,18 +110,18 @@ type HeldJob struct {
 
 // Unattended is work that waits for a process that is not there.
 type Unattended struct {
-	Lines    []Unserved
-	Machines []Unwatched
+	Unserved  []Unserved
+	Unwatched []Unwatched
 }
 
 // Unserved are jobs that are ready in a line, of one machine or of none, for which no live session
 // is there that may claim: one that serves queue, kind, machine and tenant, and was not told to
 // drain or to stop.
 type Unserved struct {
-	Line    job.Line
-	Machine string
-	Jobs    int       // up to MostUnserved
-	Since   time.Time // when the first of these became ready
+	QueueKind job.QueueKind
+	Machine   string
+	Jobs      int       // up to MostUnserved
+	Since     time.Time // when the first of these became ready
 }
 
 // Unwatched are jobs in custody monitor of a machine where no live session plays the role of the

@@ -75,7 +75,7 @@ type Jobs interface {
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. Conflict when
 	// the job has ended, when Launch or Epoch is not the one that runs, and beyond
-	// [job.MaxJobNotes]. Effects.Ready, which a Conflict may have too, is the line of a ready job:
+	// [job.MaxJobEvents]. Effects.Ready, which a Conflict may have too, is the line of a ready job:
 	// a claim that came by meanwhile may have passed over it.
 	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
@@ -129,11 +129,10 @@ type Leases interface {
 	// not.
 	Renew(context.Context, Renew) (Renewal, error)
 
-	// Tell writes what an operator wants of a session; its next renewal answers it, and
-	// Effects.Held names it so that it renews at once. NotFound where there is no such session,
-	// Conflict where it has ended, or where it was told to stop and this is another command. It is
-	// repeatable.
-	Tell(ctx context.Context, session job.ID, c Command) (Effects, error)
+	// SetMode sets the mode of a session. Its next renewal answers it, and Effects.Held names the
+	// session so that it renews at once. NotFound where there is no such session; Conflict where it
+	// has ended, or where it is to stop and another mode is given. It is repeatable.
+	SetMode(ctx context.Context, session job.ID, m Mode) (Effects, error)
 
 	// End closes a session in good order, also one whose lease has run out, and gives the jobs that
 	// it holds back as if it had never claimed them. It is repeatable.
@@ -276,14 +275,14 @@ type SchemaVersion struct {
 
 // Effects say what a committed call means for others.
 type Effects struct {
-	Ready []job.Line // lines that got ready jobs
-	Owed  bool       // there are follow-ups to pay
-	Tests bool       // a group is to be tested, maybe earlier than was known
-	Later bool       // there are some that may wait for [Lull]
+	Ready []job.QueueKind // lines that got ready jobs
+	Owed  bool            // there are follow-ups to pay
+	Tests bool            // a group is to be tested, maybe earlier than was known
+	Later bool            // there are some that may wait for [Lull]
 	// when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the
 	// first of all); zero: none
 	Due   time.Time
-	Held  []job.ID  // sessions that must obey a command, or a wish for one of their jobs
+	Held  []job.ID  // sessions whose mode changed, or a wish was set for one of their jobs
 	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
 	Past  []Passage // jobs that were blocked by this call, and that were until then
 	// in place of Ready, until a claim has been made in the same call; nil: none is. See
@@ -312,7 +311,7 @@ const (
 // A Fresh is a job that got ready.
 type Fresh struct {
 	Job  job.ID
-	Line job.Line
+	Line job.QueueKind
 }
 
 // Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile
@@ -454,7 +453,7 @@ type NewEvent struct {
 	Cause  job.Cause // [job.CauseUser] or [job.CauseJob]
 	Launch int       // of a program that writes it: the number of its launch; else 0
 	Epoch  int64     // of a task that writes it: that of the job in its hands; else 0
-	job.Note
+	job.CustomEvent
 }
 
 // Wished answers a wish for one job.
@@ -500,9 +499,9 @@ type Renewal struct {
 	NextExpiry time.Time
 	// lines this process serves that hold ready work; or may hold some, behind much of other
 	// tenants
-	Ready   []job.Line
-	Duties  []Duty  // those that it has now
-	Command Command // that stands
+	Ready  []job.QueueKind
+	Duties []Duty // those that it has now
+	Mode   Mode   // of the session
 	// Unpaid says that follow-ups have been unpaid for longer than a third of the lease, which is
 	// one renewal.
 	Unpaid bool

@@ -28,9 +28,9 @@ import (
 const patience = 30 * time.Second
 
 var (
-	red   = job.Line{Queue: "red", Kind: "paint"}
-	green = job.Line{Queue: "green", Kind: "paint"}
-	blue  = job.Line{Queue: "red", Kind: "wash"} // differs from red in its kind only
+	red   = job.QueueKind{Queue: "red", Kind: "paint"}
+	green = job.QueueKind{Queue: "green", Kind: "paint"}
+	blue  = job.QueueKind{Queue: "red", Kind: "wash"} // differs from red in its kind only
 )
 
 // A pair is two ends of one service, or twice the same broker: one process.
@@ -84,10 +84,10 @@ func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 }
 
 func wakes(t *testing.T, p pair) {
-	told := make(chan []job.Line, 1)
+	told := make(chan []job.QueueKind, 1)
 	go func() { told <- wait(t, p.hears, red, green) }()
 	announce(t, p.tells, green)
-	if got := <-told; !cmp.Equal(got, []job.Line{green}) {
+	if got := <-told; !cmp.Equal(got, []job.QueueKind{green}) {
 		t.Errorf("told %v, want %v", got, green)
 	}
 }
@@ -104,7 +104,7 @@ func once(t *testing.T, p pair) {
 	announce(t, p.tells, red)
 	wait(t, p.hears, red, green)
 	announce(t, p.tells, green)
-	if got := wait(t, p.hears, red, green); !cmp.Equal(got, []job.Line{green}) {
+	if got := wait(t, p.hears, red, green); !cmp.Equal(got, []job.QueueKind{green}) {
 		t.Errorf("told %v, want only %v: the other was told before", got, green)
 	}
 }
@@ -125,13 +125,13 @@ func merged(t *testing.T, p pair) {
 func askedFor(t *testing.T, p pair) {
 	announce(t, p.tells, red, blue)
 	announce(t, p.tells, green)
-	if got := wait(t, p.hears, green); !cmp.Equal(got, []job.Line{green}) {
+	if got := wait(t, p.hears, green); !cmp.Equal(got, []job.QueueKind{green}) {
 		t.Errorf("told %v, want %v", got, green)
 	}
-	if got := wait(t, p.hears, blue); !cmp.Equal(got, []job.Line{blue}) {
+	if got := wait(t, p.hears, blue); !cmp.Equal(got, []job.QueueKind{blue}) {
 		t.Errorf("told %v, want %v", got, blue)
 	}
-	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.Line{red}) {
+	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.QueueKind{red}) {
 		t.Errorf("told %v, want %v: it was announced while others were asked for", got, red)
 	}
 }
@@ -144,14 +144,14 @@ var oddNames = []string{
 }
 
 func oddLines(t *testing.T, p pair) {
-	var lines []job.Line
+	var lines []job.QueueKind
 	for _, q := range oddNames {
-		lines = append(lines, job.Line{Queue: q, Kind: "paint"}, job.Line{Queue: "red", Kind: q})
+		lines = append(lines, job.QueueKind{Queue: q, Kind: "paint"}, job.QueueKind{Queue: "red", Kind: q})
 	}
-	lines = append(lines, job.Line{Queue: "a b", Kind: "c"}, job.Line{Queue: "a", Kind: "b c"})
+	lines = append(lines, job.QueueKind{Queue: "a b", Kind: "c"}, job.QueueKind{Queue: "a", Kind: "b c"})
 	for n, l := range lines {
 		announce(t, p.tells, l)
-		if got := wait(t, p.hears, lines...); !cmp.Equal(got, []job.Line{l}) {
+		if got := wait(t, p.hears, lines...); !cmp.Equal(got, []job.QueueKind{l}) {
 			t.Fatalf("line %d: told %q, want %q", n, got, l)
 		}
 	}
@@ -188,7 +188,7 @@ func waitEnds(t *testing.T, p pair) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, err := p.hears.Wait(ctx, []job.Line{red})
+		_, err := p.hears.Wait(ctx, []job.QueueKind{red})
 		ended <- err
 	}()
 	cancel()
@@ -203,9 +203,9 @@ func waitEnds(t *testing.T, p pair) {
 func givenUp(t *testing.T, p pair) {
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan []job.Line)
+		ended := make(chan []job.QueueKind)
 		go func() {
-			got, _ := p.hears.Wait(ctx, []job.Line{red})
+			got, _ := p.hears.Wait(ctx, []job.QueueKind{red})
 			ended <- got
 		}()
 		go cancel()
@@ -219,7 +219,7 @@ func givenUp(t *testing.T, p pair) {
 func nothing(t *testing.T, p pair) {
 	announce(t, p.tells)
 	announce(t, p.tells, red)
-	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.Line{red}) {
+	if got := wait(t, p.hears, red); !cmp.Equal(got, []job.QueueKind{red}) {
 		t.Errorf("told %v, want %v", got, red)
 	}
 }
@@ -477,7 +477,7 @@ func closed(t *testing.T, p pair) {
 
 func together(t *testing.T, p pair) {
 	var group sync.WaitGroup
-	lines := []job.Line{red, green, blue}
+	lines := []job.QueueKind{red, green, blue}
 	for n := range 8 {
 		topic := fmt.Sprint("topic/", n%2)
 		group.Go(func() {
@@ -511,14 +511,14 @@ func together(t *testing.T, p pair) {
 	group.Wait()
 }
 
-func announce(t *testing.T, b broker.Broker, lines ...job.Line) {
+func announce(t *testing.T, b broker.Broker, lines ...job.QueueKind) {
 	t.Helper()
 	if err := b.Announce(t.Context(), lines...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func announceTo(t *testing.T, b broker.Broker, lines ...job.Line) {
+func announceTo(t *testing.T, b broker.Broker, lines ...job.QueueKind) {
 	t.Helper()
 	if err := b.Announce(t.Context(), lines...); err != nil {
 		t.Error(err)
@@ -526,7 +526,7 @@ func announceTo(t *testing.T, b broker.Broker, lines ...job.Line) {
 }
 
 // wait waits for one of the lines. It may be called from any goroutine.
-func wait(t *testing.T, b broker.Broker, lines ...job.Line) []job.Line {
+func wait(t *testing.T, b broker.Broker, lines ...job.QueueKind) []job.QueueKind {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -546,9 +546,9 @@ func wait(t *testing.T, b broker.Broker, lines ...job.Line) []job.Line {
 }
 
 // gather waits until it was told of at least n lines.
-func gather(t *testing.T, b broker.Broker, n int, lines ...job.Line) map[job.Line]bool {
+func gather(t *testing.T, b broker.Broker, n int, lines ...job.QueueKind) map[job.QueueKind]bool {
 	t.Helper()
-	got := map[job.Line]bool{}
+	got := map[job.QueueKind]bool{}
 	for len(got) < n && !t.Failed() {
 		for _, l := range wait(t, b, lines...) {
 			got[l] = true

@@ -13,7 +13,7 @@ import (
 // Broker implements [broker.Broker]. The zero value is ready to use.
 type Broker struct {
 	mu      sync.Mutex
-	dirty   map[job.Line]bool
+	dirty   map[job.QueueKind]bool
 	waiters []chan struct{}            // woken by an announcement of any line
 	topics  map[string][]*subscription // live ones
 }
@@ -21,14 +21,14 @@ type Broker struct {
 var _ broker.Broker = (*Broker)(nil)
 
 // Announce implements [broker.Broker].
-func (b *Broker) Announce(_ context.Context, lines ...job.Line) error {
+func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 	if len(lines) == 0 {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dirty == nil {
-		b.dirty = map[job.Line]bool{}
+		b.dirty = map[job.QueueKind]bool{}
 	}
 	for _, l := range lines {
 		b.dirty[l] = true
@@ -41,10 +41,10 @@ func (b *Broker) Announce(_ context.Context, lines ...job.Line) error {
 }
 
 // Wait implements [broker.Broker].
-func (b *Broker) Wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
+func (b *Broker) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
 	for {
 		b.mu.Lock()
-		var found []job.Line
+		var found []job.QueueKind
 		for _, l := range lines {
 			if b.dirty[l] {
 				found = append(found, l)

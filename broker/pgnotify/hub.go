@@ -13,8 +13,8 @@ type hub struct {
 	closed chan struct{}
 
 	mu     sync.Mutex
-	dirty  map[job.Line]bool          // announced, and nobody was told
-	asked  map[job.Line]bool          // waited for at any time
+	dirty  map[job.QueueKind]bool     // announced, and nobody was told
+	asked  map[job.QueueKind]bool     // waited for at any time
 	woken  chan struct{}              // closed by the next announcement; nil: nobody waits
 	topics map[string][]*subscription // open ones
 }
@@ -22,11 +22,11 @@ type hub struct {
 func newHub() *hub {
 	return &hub{
 		closed: make(chan struct{}),
-		dirty:  map[job.Line]bool{}, asked: map[job.Line]bool{}, topics: map[string][]*subscription{},
+		dirty:  map[job.QueueKind]bool{}, asked: map[job.QueueKind]bool{}, topics: map[string][]*subscription{},
 	}
 }
 
-func (h *hub) announce(lines []job.Line) {
+func (h *hub) announce(lines []job.QueueKind) {
 	if len(lines) == 0 {
 		return
 	}
@@ -46,7 +46,7 @@ func (h *hub) wake() {
 	}
 }
 
-func (h *hub) wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
+func (h *hub) wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
 	for {
 		found, woken := h.take(lines)
 		if found != nil {
@@ -64,10 +64,10 @@ func (h *hub) wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
 
 // take takes those of lines that are dirty. If none is, it returns a channel that the next
 // announcement closes.
-func (h *hub) take(lines []job.Line) ([]job.Line, <-chan struct{}) {
+func (h *hub) take(lines []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var found []job.Line
+	var found []job.QueueKind
 	for _, l := range lines {
 		h.asked[l] = true
 		if h.dirty[l] {

@@ -239,7 +239,7 @@ func (l *listener) unavailable(err error) error {
 
 // hear tells the receivers of this process what notifications say, but for its own.
 func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) error {
-	var lines []job.Line
+	var lines []job.QueueKind
 	var messages []notice
 	for _, p := range payloads {
 		n, ok := parse(p)

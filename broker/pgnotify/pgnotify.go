@@ -130,7 +130,7 @@ func (b *Broker) Close() { b.close() }
 // Announce implements [broker.Broker]. Lines that others cannot be told of are an error: Invalid
 // for those with names that are too long for a notification, Unavailable when too much waits for a
 // database that cannot be reached.
-func (b *Broker) Announce(_ context.Context, lines ...job.Line) error {
+func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 	b.hub.announce(lines)
 	notes := make([]note, len(lines))
 	for i, l := range lines {
@@ -140,7 +140,7 @@ func (b *Broker) Announce(_ context.Context, lines ...job.Line) error {
 }
 
 // Wait implements [broker.Broker].
-func (b *Broker) Wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
+func (b *Broker) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
 	return b.hub.wait(ctx, lines)
 }
 

@@ -101,9 +101,9 @@ func pair(t *testing.T, dsn string) (one, two *pgnotify.Broker) {
 	return open(t, pgnotify.Config{DSN: dsn}), open(t, pgnotify.Config{DSN: dsn})
 }
 
-var line = job.Line{Queue: "red", Kind: "paint"}
+var line = job.QueueKind{Queue: "red", Kind: "paint"}
 
-func announce(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+func announce(t *testing.T, b *pgnotify.Broker, lines ...job.QueueKind) {
 	t.Helper()
 	if err := b.Announce(t.Context(), lines...); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func announce(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
 }
 
 // wait waits for some of lines, as long as it takes.
-func wait(t *testing.T, b *pgnotify.Broker, lines ...job.Line) []job.Line {
+func wait(t *testing.T, b *pgnotify.Broker, lines ...job.QueueKind) []job.QueueKind {
 	t.Helper()
 	got, err := b.Wait(t.Context(), lines)
 	if err != nil {
@@ -121,9 +121,9 @@ func wait(t *testing.T, b *pgnotify.Broker, lines ...job.Line) []job.Line {
 }
 
 // gather waits until every one of lines was told.
-func gather(t *testing.T, b *pgnotify.Broker, lines ...job.Line) {
+func gather(t *testing.T, b *pgnotify.Broker, lines ...job.QueueKind) {
 	t.Helper()
-	for told := map[job.Line]bool{}; len(told) < len(lines); {
+	for told := map[job.QueueKind]bool{}; len(told) < len(lines); {
 		for _, l := range wait(t, b, lines...) {
 			told[l] = true
 		}

@@ -34,7 +34,7 @@ func kind(t *testing.T, err error, want job.ErrorKind) {
 func listenerLost(t *testing.T, b *pgnotify.Broker, lost <-chan struct{}) {
 	t.Helper()
 	<-lost
-	if got := wait(t, b, line); !cmp.Equal(got, []job.Line{line}) {
+	if got := wait(t, b, line); !cmp.Equal(got, []job.QueueKind{line}) {
 		t.Errorf("told %v, want %v, which was waited for before", got, line)
 	}
 }
@@ -42,7 +42,7 @@ func listenerLost(t *testing.T, b *pgnotify.Broker, lost <-chan struct{}) {
 // hears checks that what one tells two hears.
 func hears(t *testing.T, one, two *pgnotify.Broker) {
 	t.Helper()
-	other := job.Line{Queue: "other"}
+	other := job.QueueKind{Queue: "other"}
 	announce(t, one, other)
 	wait(t, two, other)
 	s := subscribe(t, two, "probe")
@@ -112,7 +112,7 @@ func TestServerGone(t *testing.T) {
 	}
 	for _, b := range []*pgnotify.Broker{one, pooled} {
 		for n := range 5000 {
-			l := job.Line{Queue: fmt.Sprint(n % 100)}
+			l := job.QueueKind{Queue: fmt.Sprint(n % 100)}
 			announce(t, b, l)
 			publish(t, b, "news", "")
 			wait(t, b, l) // within the process nothing is amiss
@@ -244,9 +244,9 @@ func TestClose(t *testing.T) {
 	for try := range 5 { // the sender may be anywhere
 		b := open(t, pgnotify.Config{DSN: dsn})
 		b.Part(time.Minute) // a slow machine takes longer than a second for all of them
-		var lines []job.Line
+		var lines []job.QueueKind
 		for n := range 3000 { // more than go with one statement
-			lines = append(lines, job.Line{Queue: fmt.Sprint(n), Kind: fmt.Sprint(try)})
+			lines = append(lines, job.QueueKind{Queue: fmt.Sprint(n), Kind: fmt.Sprint(try)})
 			announce(t, b, lines[n])
 		}
 		b.Close()
@@ -256,7 +256,7 @@ func TestClose(t *testing.T) {
 
 	waiting := make(chan error)
 	go func() {
-		_, err := one.Wait(t.Context(), []job.Line{line})
+		_, err := one.Wait(t.Context(), []job.QueueKind{line})
 		waiting <- err
 	}()
 	one.Close()
@@ -313,9 +313,9 @@ func TestSchemas(t *testing.T) {
 	wait(t, another, line)
 	hears(t, one, two) // so that an announcement of other's would have come
 	hears(t, other, another)
-	mark := job.Line{Queue: "mark"}
+	mark := job.QueueKind{Queue: "mark"}
 	announce(t, one, mark)
-	if got := wait(t, two, line, mark); !cmp.Equal(got, []job.Line{mark}) {
+	if got := wait(t, two, line, mark); !cmp.Equal(got, []job.QueueKind{mark}) {
 		t.Errorf("told %v of another schema", got)
 	}
 }
@@ -334,9 +334,9 @@ func TestGarbage(t *testing.T) {
 	} {
 		execute(t, dsn, `SELECT pg_notify('pawl/pawl', '`+payload+`')`)
 	}
-	mark := job.Line{Queue: "mark"}
+	mark := job.QueueKind{Queue: "mark"}
 	announce(t, one, mark)
-	if got := wait(t, two, line, mark); !cmp.Equal(got, []job.Line{mark}) {
+	if got := wait(t, two, line, mark); !cmp.Equal(got, []job.QueueKind{mark}) {
 		t.Errorf("told %v, want only %v", got, mark)
 	}
 	publish(t, one, "news", "mark")
@@ -350,8 +350,8 @@ func TestGarbage(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	one, two := pair(t, testenv.Postgres(t).Database(t))
-	long := job.Line{Queue: strings.Repeat("q", 8000)}
-	mark := job.Line{Queue: "mark"}
+	long := job.QueueKind{Queue: strings.Repeat("q", 8000)}
+	mark := job.QueueKind{Queue: "mark"}
 	kind(t, one.Announce(t.Context(), long, mark), job.Invalid)
 	wait(t, two, mark) // the others are told
 	wait(t, one, long) // as is this process
@@ -424,7 +424,7 @@ func TestMerged(t *testing.T) {
 		announce(t, one, line)
 		publish(t, one, "news", "")
 	}
-	mark := job.Line{Queue: "mark"}
+	mark := job.QueueKind{Queue: "mark"}
 	announce(t, one, mark)
 	gather(t, two, line, mark)
 	ran.mu.Lock()
@@ -597,9 +597,9 @@ func TestSentAgain(t *testing.T) {
 	hears(t, one, two)
 	s := subscribe(t, two, "news")
 	refused := p.refuse()
-	var lines []job.Line
+	var lines []job.QueueKind
 	for n := range 100 {
-		l := job.Line{Queue: fmt.Sprint(n)}
+		l := job.QueueKind{Queue: fmt.Sprint(n)}
 		lines = append(lines, l)
 		announce(t, one, l)
 		publish(t, one, "news", fmt.Sprint(n, strings.Repeat(".", n%2*2000)))

@@ -42,7 +42,7 @@ type note struct {
 	content []byte
 }
 
-func lineNote(l job.Line) note {
+func lineNote(l job.QueueKind) note {
 	return note{text: words(lineWord, url.QueryEscape(l.Queue), url.QueryEscape(l.Kind)), merged: true}
 }
 
@@ -67,10 +67,10 @@ func words(w ...string) string { return strings.Join(w, " ") }
 type notice struct {
 	sender  string
 	word    string
-	line    job.Line // of a line
-	topic   string   // of a message or row
-	content []byte   // of a message
-	id      job.ID   // of a row
+	line    job.QueueKind // of a line
+	topic   string        // of a message or row
+	content []byte        // of a message
+	id      job.ID        // of a row
 }
 
 // parse reads a notification. Anyone who may connect to the database can send anything.

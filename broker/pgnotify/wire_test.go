@@ -49,9 +49,9 @@ func FuzzNames(f *testing.F) {
 	f.Add("red", "paint")
 	f.Add("", "\x00\xff %+é")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		n := lineNote(job.Line{Queue: a, Kind: b})
+		n := lineNote(job.QueueKind{Queue: a, Kind: b})
 		got, ok := parse(words("x.1", n.text))
-		if !ok || got.line != (job.Line{Queue: a, Kind: b}) {
+		if !ok || got.line != (job.QueueKind{Queue: a, Kind: b}) {
 			t.Errorf("%q %q: understood %v", a, b, got)
 		}
 		m := messageNote(a, []byte(b))

@@ -79,7 +79,7 @@ func (s *serving) unattended(ctx context.Context, names bool) []api.Check {
 	if err != nil {
 		err = s.unanswered(ctx, err, names)
 	}
-	return []api.Check{unserved(all.Lines, err, names), unwatched(all.Machines, err, names)}
+	return []api.Check{unserved(all.Unserved, err, names), unwatched(all.Unwatched, err, names)}
 }
 
 // unserved tells of jobs that are ready where nobody claims them.
@@ -102,7 +102,7 @@ func unserved(lines []store.Unserved, err error, names bool) api.Check {
 
 // line names a line that nobody serves.
 func line(u store.Unserved) string {
-	name := fmt.Sprintf("queue %s, kind %s", u.Line.Queue, u.Line.Kind)
+	name := fmt.Sprintf("queue %s, kind %s", u.QueueKind.Queue, u.QueueKind.Kind)
 	if u.Machine != "" {
 		name += ", machine " + u.Machine
 	}

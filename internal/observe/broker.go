@@ -15,7 +15,7 @@ type counted struct {
 	o *Observer
 }
 
-func (c counted) Announce(ctx context.Context, lines ...job.Line) error {
+func (c counted) Announce(ctx context.Context, lines ...job.QueueKind) error {
 	return c.count(c.Broker.Announce(ctx, lines...))
 }
 

@@ -145,16 +145,16 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 	if err != nil {
 		return all, fmt.Errorf("look for jobs that wait for a process that is not there: %w", err)
 	}
-	unserved := map[job.Line]int{} // of all machines together
-	for _, u := range unattended.Lines {
-		if _, known := unserved[u.Line]; known || len(unserved) < mostQueues {
-			unserved[u.Line] += u.Jobs
+	unserved := map[job.QueueKind]int{} // of all machines together
+	for _, u := range unattended.Unserved {
+		if _, known := unserved[u.QueueKind]; known || len(unserved) < mostQueues {
+			unserved[u.QueueKind] += u.Jobs
 		}
 	}
 	for line, n := range unserved {
 		gauge(unservedDesc, float64(n), line.Queue, line.Kind)
 	}
-	for _, u := range unattended.Machines[:min(len(unattended.Machines), mostQueues)] {
+	for _, u := range unattended.Unwatched[:min(len(unattended.Unwatched), mostQueues)] {
 		gauge(unwatchedDesc, float64(u.Jobs), u.Machine)
 	}
 	uses, err := c.limits(ctx)

@@ -594,8 +594,8 @@ func TestResultsOfCalls(t *testing.T) {
 // deaf is a broker that sends nothing.
 type deaf struct{ broker.Broker }
 
-func (deaf) Announce(context.Context, ...job.Line) error   { return errors.New("deaf") }
-func (deaf) Publish(context.Context, string, []byte) error { return errors.New("deaf") }
+func (deaf) Announce(context.Context, ...job.QueueKind) error { return errors.New("deaf") }
+func (deaf) Publish(context.Context, string, []byte) error    { return errors.New("deaf") }
 
 func TestLostWakeUps(t *testing.T) {
 	w := open(t, observe.Config{})

@@ -228,8 +228,8 @@ func (m *measured) End(ctx context.Context, id job.ID) (store.Effects, error) {
 	return call(ctx, m, "end", func() (store.Effects, error) { return m.next.End(ctx, id) }, fixed[store.Effects](0))
 }
 
-func (m *measured) Tell(ctx context.Context, id job.ID, c store.Command) (store.Effects, error) {
-	return call(ctx, m, "tell", func() (store.Effects, error) { return m.next.Tell(ctx, id, c) },
+func (m *measured) SetMode(ctx context.Context, id job.ID, c store.Mode) (store.Effects, error) {
+	return call(ctx, m, "set_mode", func() (store.Effects, error) { return m.next.SetMode(ctx, id, c) },
 		fixed[store.Effects](0))
 }
 

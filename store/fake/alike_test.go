@@ -237,7 +237,7 @@ var same = gocmp.Options{
 	cmpopts.SortSlices(func(a, b store.Event) bool {
 		return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.N, b.N), cmp.Compare(a.Sub, b.Sub)) < 0
 	}),
-	cmpopts.SortSlices(func(a, b job.Line) bool {
+	cmpopts.SortSlices(func(a, b job.QueueKind) bool {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind)) < 0
 	}),
 	cmpopts.SortSlices(func(a, b job.Job) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
@@ -752,7 +752,7 @@ func (p *pair) step() {
 		of(p, "annotate", func(s store.Store) ([]error, error) { return s.Annotate(ctx, a) })
 	case 15:
 		if ids := some(p, p.jobs, 1); len(ids) > 0 {
-			n := store.NewEvent{Tenant: p.tenant(), Job: ids[0], By: "ann", Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)), Note: job.Note{Name: "x", Message: "m", Data: p.raw()}}
+			n := store.NewEvent{Tenant: p.tenant(), Job: ids[0], By: "ann", Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)), CustomEvent: job.CustomEvent{Name: "x", Message: "m", Data: p.raw()}}
 			of(p, "add event", func(s store.Store) (with[store.Event], error) { return both(s.AddEvent(ctx, n)) })
 		}
 	case 16:
@@ -799,7 +799,7 @@ func (p *pair) step() {
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:
-		n := store.Session{ID: p.id(), Process: p.process(), Lease: pick(p, 0, time.Minute, time.Hour, time.Hour, time.Hour, time.Hour), Command: pick(p, store.Work, store.Work, store.Drain)}
+		n := store.Session{ID: p.id(), Process: p.process(), Lease: pick(p, 0, time.Minute, time.Hour, time.Hour, time.Hour, time.Hour), Mode: pick(p, store.Work, store.Work, store.Drain)}
 		p.sessions = append(p.sessions, n.ID)
 		if p.one(8) {
 			n.ID = p.session()
@@ -828,7 +828,7 @@ func (p *pair) step() {
 			of(p, "end", func(s store.Store) (store.Effects, error) { return alone(s.End(ctx, id)) })
 		case 1:
 			c := pick(p, store.Drain, store.Work, store.Stop, "dance")
-			of(p, "tell", func(s store.Store) (store.Effects, error) { return alone(s.Tell(ctx, id, c)) })
+			of(p, "tell", func(s store.Store) (store.Effects, error) { return alone(s.SetMode(ctx, id, c)) })
 		case 2:
 			lost := []store.Lost{{Job: pick(p, append(p.jobs, p.id())...), Epoch: int64(p.IntN(5))}}
 			of(p, "clear", func(s store.Store) (store.Effects, error) { return alone(s.Clear(ctx, lost)) })

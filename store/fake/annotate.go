@@ -54,9 +54,9 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, st
 		if err := n.Allowed(&r.Job); err != nil {
 			return e, err
 		}
-		if r.notes == job.MaxJobNotes {
+		if r.notes == job.MaxJobEvents {
 			return e, job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
-				job.MaxJobNotes)
+				job.MaxJobEvents)
 		}
 		next := *r
 		next.notes++

@@ -23,7 +23,7 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 			jobs = append(jobs, copyOf(r.Job))
 		}
 	}
-	if len(jobs) > 0 || t.sessions[c.Session].Command != store.Work {
+	if len(jobs) > 0 || t.sessions[c.Session].Mode != store.Work {
 		return jobs, nil
 	}
 	for _, lane := range job.Lanes {

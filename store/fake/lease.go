@@ -14,7 +14,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	_, err := s.do(ctx, func(t *tx) error {
 		if _, there := t.sessions[n.ID]; !there {
 			set(t, t.sessions, n.ID, session{
-				ID: n.ID, Process: processOf(n.Process), Command: n.Command, Started: t.now, Renewed: t.now,
+				ID: n.ID, Process: processOf(n.Process), Mode: n.Mode, Started: t.now, Renewed: t.now,
 				Until: micros(t.now.Add(max(n.Lease, store.MinLease))),
 			})
 		}
@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 			return a, store.NoSession(r.Session)
 		}
 		i, lease := t.sessions[r.Session], max(r.Lease, store.MinLease)
-		a = store.Renewal{Now: t.now, HeldBefore: i.Renewed, Command: i.Command, Due: t.firstDue()}
+		a = store.Renewal{Now: t.now, HeldBefore: i.Renewed, Mode: i.Mode, Due: t.firstDue()}
 		i.Renewed, i.Until = t.now, micros(t.now.Add(lease))
 		if r.Process != nil {
 			i.Process = processOf(*r.Process)
@@ -77,12 +77,12 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 }
 
 // readyLines returns the lines that a process serves which hold ready jobs for it.
-func (t *tx) readyLines(r *store.Renew) (ready []job.Line) {
+func (t *tx) readyLines(r *store.Renew) (ready []job.QueueKind) {
 	c := store.Claim{Queues: r.Queues, Kinds: r.Kinds, Machine: r.Machine}
-	found := map[job.Line]bool{}
+	found := map[job.QueueKind]bool{}
 	for _, lane := range job.Lanes {
 		for _, at := range lines(&c, lane) {
-			line := job.Line{Queue: at.queue, Kind: at.kind}
+			line := job.QueueKind{Queue: at.queue, Kind: at.kind}
 			if !found[line] && slices.ContainsFunc(t.at[at], func(j *row) bool { return ofTenant(r.Tenants, j) }) {
 				found[line] = true
 				ready = append(ready, line)
@@ -107,7 +107,7 @@ func (t *tx) takeDuties(i session, wanted []string) (duties []store.Duty) {
 		}
 		d := t.duties[name]
 		if d.holder != i.ID {
-			if t.alive(d.holder) && (t.sessions[d.holder].Command == store.Work || i.Command != store.Work) {
+			if t.alive(d.holder) && (t.sessions[d.holder].Mode == store.Work || i.Mode != store.Work) {
 				continue
 			}
 			d = duty{d.term + 1, i.ID}
@@ -118,10 +118,10 @@ func (t *tx) takeDuties(i session, wanted []string) (duties []store.Duty) {
 	return duties
 }
 
-// Tell implements [store.Leases].
-func (s *Store) Tell(ctx context.Context, id job.ID, c store.Command) (store.Effects, error) {
-	if !slices.Contains(store.Commands, c) {
-		return store.Effects{}, job.Errorf(job.Invalid, "%q is no command for a session", c)
+// SetMode implements [store.Leases].
+func (s *Store) SetMode(ctx context.Context, id job.ID, c store.Mode) (store.Effects, error) {
+	if !slices.Contains(store.Modes, c) {
+		return store.Effects{}, job.Errorf(job.Invalid, "%q is no mode of a session", c)
 	}
 	return s.do(ctx, func(t *tx) error {
 		i, known := t.sessions[id]
@@ -130,10 +130,10 @@ func (s *Store) Tell(ctx context.Context, id job.ID, c store.Command) (store.Eff
 			return job.Errorf(job.NotFound, "there is no session %s", id)
 		case !t.alive(id):
 			return job.Errorf(job.Conflict, "session %s has ended", id)
-		case i.Command == store.Stop && c != store.Stop:
+		case i.Mode == store.Stop && c != store.Stop:
 			return job.Errorf(job.Conflict, "session %s was told to stop, which is not taken back", id)
 		}
-		i.Command = c
+		i.Mode = c
 		set(t, t.sessions, id, i)
 		t.eff.Held = []job.ID{id}
 		return nil
@@ -204,7 +204,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 func (t *tx) left() {
 	for _, at := range t.spots(job.Ready) {
 		if len(t.eff.Ready) < store.MostUnserved {
-			t.eff.Announce(job.Line{Queue: at.queue, Kind: at.kind})
+			t.eff.Announce(job.QueueKind{Queue: at.queue, Kind: at.kind})
 		}
 	}
 	t.eff.Owed, t.eff.Due, t.eff.Tests = t.unpaid(), t.firstDue(), len(t.groups) > 0
@@ -225,7 +225,7 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 			}
 			t.swap(r, &next)
 			if r.Custody == job.Ready && next.Lane != r.Lane {
-				t.eff.Announce(job.Line{Queue: r.Queue, Kind: r.Kind})
+				t.eff.Announce(job.QueueKind{Queue: r.Queue, Kind: r.Kind})
 			}
 		}
 		return nil

@@ -55,7 +55,7 @@ func (t *tx) kept(i session) bool {
 // claimants returns the sessions that may claim, in order.
 func (t *tx) claimants() (all []session) {
 	for _, i := range t.sessions {
-		if t.alive(i.ID) && i.Command == store.Work {
+		if t.alive(i.ID) && i.Mode == store.Work {
 			all = append(all, i)
 		}
 	}
@@ -66,7 +66,7 @@ func (t *tx) claimants() (all []session) {
 // Unattended implements [store.Reader].
 func (s *Store) Unattended(ctx context.Context) (store.Unattended, error) {
 	return ask(ctx, s, func(t *tx) (store.Unattended, error) {
-		return store.Unattended{Lines: t.unserved(), Machines: t.unwatched()}, nil
+		return store.Unattended{Unserved: t.unserved(), Unwatched: t.unwatched()}, nil
 	})
 }
 
@@ -74,17 +74,17 @@ func (t *tx) unserved() (found []store.Unserved) {
 	live := t.claimants()
 	served := func(r *row) bool {
 		return slices.ContainsFunc(live, func(i session) bool {
-			return i.Process.Serves(job.Line{Queue: r.Queue, Kind: r.Kind}, r.Machine) &&
+			return i.Process.Serves(job.QueueKind{Queue: r.Queue, Kind: r.Kind}, r.Machine) &&
 				i.Process.ServesTenant(r.Tenant)
 		})
 	}
 	type line struct {
-		job.Line
+		job.QueueKind
 		machine string
 	}
 	seen := map[line]int{}
 	for _, at := range t.spots(job.Ready) { // the lanes of a line stand together
-		l := line{job.Line{Queue: at.queue, Kind: at.kind}, at.machine}
+		l := line{job.QueueKind{Queue: at.queue, Kind: at.kind}, at.machine}
 		for _, r := range t.at[at] {
 			if seen[l]++; seen[l] > store.MostUnserved || len(seen) > store.MostUnserved {
 				break
@@ -92,8 +92,8 @@ func (t *tx) unserved() (found []store.Unserved) {
 			if served(r) {
 				continue
 			}
-			if n := len(found); n == 0 || found[n-1].Line != l.Line || found[n-1].Machine != l.machine {
-				found = append(found, store.Unserved{Line: l.Line, Machine: l.machine, Since: r.Since})
+			if n := len(found); n == 0 || found[n-1].QueueKind != l.QueueKind || found[n-1].Machine != l.machine {
+				found = append(found, store.Unserved{QueueKind: l.QueueKind, Machine: l.machine, Since: r.Since})
 			}
 			u := &found[len(found)-1]
 			u.Jobs++
@@ -139,11 +139,11 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 			}
 			claimants = append(claimants, a)
 		}
-		var ready []store.ReadyLine
+		var ready []store.ReadyIn
 		for _, lane := range job.Lanes {
 			for _, at := range lines(&c, lane) {
-				l, most := store.ReadyLine{
-					Line: job.Line{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
+				l, most := store.ReadyIn{
+					QueueKind: job.QueueKind{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
 					Lane: lane,
 				}, max(1, slots[lane])
 				for _, r := range t.at[at] {

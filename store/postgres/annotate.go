@@ -136,9 +136,9 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		if err := n.Allowed(j); err != nil {
 			return err
 		}
-		if told >= job.MaxJobNotes {
+		if told >= job.MaxJobEvents {
 			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
-				job.MaxJobNotes)
+				job.MaxJobEvents)
 		}
 		e.Event = job.Event{
 			Job: n.Job, N: j.N, Name: n.Name, Epoch: j.Epoch, State: j.State, Custody: j.Custody, Cause: n.Cause,

@@ -51,10 +51,10 @@ type surroundings struct {
 	queues   map[string]bool      // that have a document
 	waiting  map[string]int       // jobs in queues that have a bound
 
-	lines []job.Line // of ready jobs that were locked
-	needs []job.ID   // an edge each: of needs,
-	after []job.ID   // the job that waits for it,
-	need  []string   // and how it must end
+	lines []job.QueueKind // of ready jobs that were locked
+	needs []job.ID        // an edge each: of needs,
+	after []job.ID        // the job that waits for it,
+	need  []string        // and how it must end
 }
 
 // keysOf returns the unique keys of a job in their order, each once.
@@ -298,7 +298,7 @@ func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
 			n.Job.Needs++
 			l.needs, l.after, l.need = append(l.needs, a.Job), append(l.after, n.Job.ID), append(l.need, string(a.Need))
 			if p.Custody == job.Ready {
-				l.lines = append(l.lines, job.Line{Queue: p.Queue, Kind: p.Kind})
+				l.lines = append(l.lines, job.QueueKind{Queue: p.Queue, Kind: p.Kind})
 			}
 		case !a.Need.Met(p.State):
 			unmet = &p.Job

@@ -128,7 +128,7 @@ func slotsLeft(lane string) string {
 // takes the gate of the jobs $3 as tryGate does.
 var claimHanded = `
 WITH held AS MATERIALIZED (
-	SELECT s.command = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1
+	SELECT s.mode = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1
 		AND s.ended IS NULL FOR KEY SHARE
 )
 SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true),
@@ -148,7 +148,7 @@ const (
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), alive AS MATERIALIZED (
-	SELECT s.id, s.command = '' AS works FROM pawl.sessions s
+	SELECT s.id, s.mode = '' AS works FROM pawl.sessions s
 	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
 	FOR KEY SHARE
 ), repeated AS MATERIALIZED (

@@ -11,7 +11,7 @@ import (
 // Demand implements [store.Reader].
 func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.Demand, error) {
 	var claimants []store.Claimant
-	var ready []store.ReadyLine
+	var ready []store.ReadyIn
 	var lanes []string
 	for lane, n := range c.Slots {
 		if n > 0 {
@@ -35,8 +35,8 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 				return nil
 			}),
 			read(readyLines, func(r *reader) error {
-				ready = append(ready, store.ReadyLine{
-					Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Lane: job.Lane(r.text()),
+				ready = append(ready, store.ReadyIn{
+					QueueKind: job.QueueKind{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Lane: job.Lane(r.text()),
 					Jobs: r.int(),
 				})
 				return nil
@@ -52,7 +52,7 @@ const (
 	claimantsThere = `
 SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n)
 	FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
-FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = ''`
+FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.mode = ''`
 
 	// readyLines counts the jobs in lines, each up to the slots of all, and one at least.
 	//
@@ -61,7 +61,7 @@ FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND 
 WITH slots AS MATERIALIZED (
 	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n
 		FROM unnest($5::text[]) l(lane), pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.command = '' GROUP BY l.lane
+	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.mode = '' GROUP BY l.lane
 )
 SELECT q.queue, k.kind, m.machine, l.lane, r.n
 FROM unnest($1::text[]) q(queue), unnest($2::text[]) k(kind), (SELECT '' UNION SELECT $3::text) m(machine),

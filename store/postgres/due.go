@@ -24,7 +24,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		if limit > 0 {
 			qs = append(qs, read(dueJobs, func(r *reader) error {
 				n++
-				ready, line := r.bool(), job.Line{Queue: r.text(), Kind: r.text()}
+				ready, line := r.bool(), job.QueueKind{Queue: r.text(), Kind: r.text()}
 				if ready {
 					eff.Announce(line)
 				}

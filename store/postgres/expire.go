@@ -70,7 +70,7 @@ func (c *changes) expire(r *reader, n *int) error {
 func left(eff *store.Effects) []*query {
 	return []*query{
 		read(linesReady, func(r *reader) error {
-			eff.Announce(job.Line{Queue: r.text(), Kind: r.text()})
+			eff.Announce(job.QueueKind{Queue: r.text(), Kind: r.text()})
 			return nil
 		}, store.MostUnserved),
 		read(`SELECT EXISTS (SELECT FROM pawl.followups) OR EXISTS (SELECT FROM pawl.turns_owed) OR `+anyWalk+

@@ -183,7 +183,7 @@ func passing(eff *store.Effects, claim *claiming) *query {
 		eff.Owed = r.bool() || eff.Owed
 		mark = r.text()
 		if queue, kind := r.text(), r.text(); queue != "" {
-			eff.Announce(job.Line{Queue: queue, Kind: kind})
+			eff.Announce(job.QueueKind{Queue: queue, Kind: kind})
 		}
 	}
 	if claim == nil {

@@ -15,10 +15,10 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	err := s.call(ctx, everyone, func(t *tx) error {
 		alive = false
 		return t.commit(
-			do(`INSERT INTO pawl.sessions (id, process, command, lease, started, renewed, renewed_ago, lease_until)
+			do(`INSERT INTO pawl.sessions (id, process, mode, lease, started, renewed, renewed_ago, lease_until)
 				SELECT $1, $2::json, $4, $3::interval, x.now, x.now, x.now, x.now + $3::interval
 					FROM (SELECT pawl.clock() AS now) x
-				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Command)),
+				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Mode)),
 			read(`SELECT FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock()`,
 				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
 	})
@@ -80,7 +80,7 @@ func readRenewal(v *reader, a *store.Renewal) error {
 	if err := list(v, &a.Duties); err != nil {
 		return err
 	}
-	a.Unpaid, a.Command, a.Due = v.bool(), store.Command(v.text()), v.time()
+	a.Unpaid, a.Mode, a.Due = v.bool(), store.Mode(v.text()), v.time()
 	return nil
 }
 
@@ -117,14 +117,14 @@ WITH me AS MATERIALIZED (
 		process = coalesce($8::json, s.process), used = coalesce($9::json, s.used)
 	FROM (SELECT pawl.clock() AS now) x
 	WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > x.now
-	RETURNING s.renewed, s.renewed_ago, s.command
+	RETURNING s.renewed, s.renewed_ago, s.mode
 ), wanted AS MATERIALIZED (
 	SELECT w.name, d.session, d.term FROM me, unnest($6::text[]) w(name) LEFT JOIN pawl.duties d ON d.name = w.name
 ), dead AS MATERIALIZED (
 	SELECT s.id FROM pawl.sessions s
 	WHERE s.id = ANY (ARRAY(SELECT w.session FROM wanted w WHERE w.session <> $1))
-		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock() OR s.command <> ''
-			AND (SELECT me.command FROM me) = '')
+		AND (s.ended IS NOT NULL OR s.lease_until <= pawl.clock() OR s.mode <> ''
+			AND (SELECT me.mode FROM me) = '')
 	FOR UPDATE SKIP LOCKED
 ), dropped AS (
 	UPDATE pawl.duties d SET session = '00000000-0000-0000-0000-000000000000' FROM me WHERE d.session = $1
@@ -160,6 +160,6 @@ SELECT me.renewed, me.renewed_ago,
 		(SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1),
 		(SELECT o.at FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1),
 			(SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
-	me.command,
+	me.mode,
 	` + firstDue + `
 FROM me`

@@ -238,7 +238,7 @@ func TestOrder(t *testing.T) {
 		must(t, other, "BEGIN; SELECT pg_advisory_xact_lock(7)")
 		told := make(chan store.Effects, 1)
 		go func() {
-			_, eff, err := s.AddEvent(context.Background(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+			_, eff, err := s.AddEvent(context.Background(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -249,17 +249,17 @@ func TestOrder(t *testing.T) {
 			t.Errorf("claimed %d jobs", n)
 		}
 		must(t, other, "COMMIT")
-		if diff := cmp.Diff([]job.Line{{Queue: job.DefaultQueue, Kind: task}}, (<-told).Ready); diff != "" {
+		if diff := cmp.Diff([]job.QueueKind{{Queue: job.DefaultQueue, Kind: task}}, (<-told).Ready); diff != "" {
 			t.Error(diff)
 		}
-		_, eff, err := s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseJob, Launch: 7, Note: job.Note{Name: "late"}})
+		_, eff, err := s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseJob, Launch: 7, CustomEvent: job.CustomEvent{Name: "late"}})
 		if job.KindOf(err) != job.Conflict || len(eff.Ready) != 1 {
 			t.Errorf("an event that is refused tells of %v, %v", eff.Ready, err)
 		}
 		if n := len(claim(t, s, session, 10)); n != 1 {
 			t.Errorf("claimed %d jobs", n)
 		}
-		_, eff, err = s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+		_, eff, err = s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
 		if err != nil || len(eff.Ready) != 0 {
 			t.Errorf("an event of a job that is held tells of %v, %v", eff.Ready, err)
 		}
@@ -364,7 +364,7 @@ var stirs = []struct {
 	{"recount", (*mixer).recount},
 	{"renew", (*mixer).renew},
 	{"tell", func(m *mixer, ctx context.Context) error {
-		_, err := m.s.Tell(ctx, m.session, []store.Command{store.Work, store.Work, store.Drain}[m.r.IntN(3)])
+		_, err := m.s.SetMode(ctx, m.session, []store.Mode{store.Work, store.Work, store.Drain}[m.r.IntN(3)])
 		return err
 	}},
 	{"end", func(m *mixer, ctx context.Context) error {
@@ -537,7 +537,7 @@ func (m *mixer) annotate(ctx context.Context) error {
 }
 
 func (m *mixer) addEvent(ctx context.Context) error {
-	_, _, err := m.s.AddEvent(ctx, store.NewEvent{Tenant: acme, Job: m.some(1)[0], By: "ann", Cause: job.CauseUser, Note: job.Note{Name: "seen"}})
+	_, _, err := m.s.AddEvent(ctx, store.NewEvent{Tenant: acme, Job: m.some(1)[0], By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
 	return err
 }
 

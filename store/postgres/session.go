@@ -9,16 +9,16 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Tell implements [store.Leases].
-func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (store.Effects, error) {
-	if !slices.Contains(store.Commands, c) {
-		return store.Effects{}, job.Errorf(job.Invalid, "%q is no command for a session", c)
+// SetMode implements [store.Leases].
+func (s *Store) SetMode(ctx context.Context, session job.ID, c store.Mode) (store.Effects, error) {
+	if !slices.Contains(store.Modes, c) {
+		return store.Effects{}, job.Errorf(job.Invalid, "%q is no mode of a session", c)
 	}
 	found, ended, stands := false, false, store.Work
 	err := s.call(ctx, everyone, func(t *tx) error {
 		found = false
 		return t.commit(read(tell, func(r *reader) error {
-			found, ended, stands = true, r.bool(), store.Command(r.text())
+			found, ended, stands = true, r.bool(), store.Mode(r.text())
 			return nil
 		}, [16]byte(session), string(c), string(store.Stop)))
 	})
@@ -38,15 +38,15 @@ func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (stor
 	return store.Effects{Held: []job.ID{session}}, nil
 }
 
-// tell writes a command on a session that lives, and answers how it stood before.
+// tell sets the mode of a session that lives, and answers how it stood before.
 const tell = `
 WITH s AS MATERIALIZED (
-	SELECT s.id, s.ended IS NOT NULL OR s.lease_until <= pawl.clock() AS over, s.command FROM pawl.sessions s
+	SELECT s.id, s.ended IS NOT NULL OR s.lease_until <= pawl.clock() AS over, s.mode FROM pawl.sessions s
 		WHERE s.id = $1 FOR NO KEY UPDATE
 ), told AS (
-	UPDATE pawl.sessions t SET command = $2 FROM s WHERE t.id = s.id AND NOT s.over AND (s.command <> $3 OR $2 = $3)
+	UPDATE pawl.sessions t SET mode = $2 FROM s WHERE t.id = s.id AND NOT s.over AND (s.mode <> $3 OR $2 = $3)
 )
-SELECT s.over, s.command FROM s`
+SELECT s.over, s.mode FROM s`
 
 // Sessions implements [store.Reader].
 func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err error) {
@@ -61,7 +61,7 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 			if err := json.Unmarshal(r.next(), &i.Used); err != nil {
 				return err
 			}
-			i.Command, i.Live, i.Started, i.Renewed, i.Until = store.Command(r.text()), r.bool(), r.time(),
+			i.Mode, i.Live, i.Started, i.Renewed, i.Until = store.Mode(r.text()), r.bool(), r.time(),
 				r.time(), r.time()
 			i.Ended, i.Crashed, i.Held = r.time(), r.bool(), r.int()
 			i.Oldest = store.HeldJob{Job: r.id(), Tenant: r.text(), Since: r.time()}
@@ -76,7 +76,7 @@ const (
 	// sessionsThere reads sessions with what they hold. The last condition is for machines that
 	// have no other session.
 	sessionsThere = `
-SELECT s.id, s.process, s.used, s.command, s.ended IS NULL
+SELECT s.id, s.process, s.used, s.mode, s.ended IS NULL
 	AND s.lease_until > pawl.clock(), s.started, s.renewed, s.lease_until, s.ended, s.crashed,
 	(SELECT count(*) FROM pawl.jobs j WHERE j.session = s.id), h.id, h.tenant, h.since
 FROM pawl.sessions s LEFT JOIN LATERAL (
@@ -97,12 +97,12 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 	err = s.call(ctx, everyone, func(t *tx) error {
 		found = store.Unattended{}
 		return t.commit(read(unserved, func(r *reader) error {
-			found.Lines = append(found.Lines, store.Unserved{
-				Line: job.Line{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Jobs: r.int(), Since: r.time(),
+			found.Unserved = append(found.Unserved, store.Unserved{
+				QueueKind: job.QueueKind{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Jobs: r.int(), Since: r.time(),
 			})
 			return nil
 		}, store.MostUnserved), read(unwatched, func(r *reader) error {
-			found.Machines = append(found.Machines, store.Unwatched{Machine: r.text(), Jobs: r.int()})
+			found.Unwatched = append(found.Unwatched, store.Unwatched{Machine: r.text(), Jobs: r.int()})
 			return nil
 		}, store.MostUnserved, string(store.RoleWatcher)))
 	})
@@ -133,7 +133,7 @@ FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.mac
 const unserved = `
 WITH RECURSIVE live AS MATERIALIZED (
 	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock()
-		AND s.command = ''
+		AND s.mode = ''
 ), lines AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, '' COLLATE "C" AS machine, 0 AS i
 	UNION ALL

@@ -128,13 +128,13 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			return err
 		}
 		counted, err := t.exec(`UPDATE jobs SET told = told + 1 WHERE seq = ? AND told < ?`, r.seq,
-			int64(job.MaxJobNotes))
+			int64(job.MaxJobEvents))
 		if err != nil {
 			return err
 		}
 		if counted == 0 {
 			return job.Errorf(job.Conflict, "job %s has %d events of users and its own: it takes no more", n.Job,
-				job.MaxJobNotes)
+				job.MaxJobEvents)
 		}
 		written.Event = job.Event{
 			Job: n.Job, N: r.N, Name: n.Name, Epoch: r.Epoch, State: r.State, Custody: r.Custody,

@@ -30,7 +30,7 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 
 // claim makes a claim.
 func (t *tx) claim(c store.Claim) ([]job.Job, error) {
-	stands, err := t.command(c.Session)
+	stands, err := t.mode(c.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +58,12 @@ func (t *tx) claim(c store.Claim) ([]job.Job, error) {
 	return jobs, nil
 }
 
-// command returns what a session was told to do. It is Fenced unless the session may work.
-func (t *tx) command(session job.ID) (c store.Command, err error) {
+// mode returns the mode of a session. It is Fenced unless the session may work.
+func (t *tx) mode(session job.ID) (c store.Mode, err error) {
 	alive := false
-	err = t.query(`SELECT command FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`,
+	err = t.query(`SELECT mode FROM sessions WHERE id = ? AND ended IS NULL AND lease_until > ?`,
 		func(v []driver.Value) error {
-			alive, c = true, store.Command(text(v[0]))
+			alive, c = true, store.Mode(text(v[0]))
 			return nil
 		}, blob(session), micros(t.lease))
 	if err == nil && !alive {

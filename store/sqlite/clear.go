@@ -34,7 +34,7 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 				return err
 			}
 			if r.Custody == job.Ready && after.Lane != r.Lane {
-				eff.Announce(job.Line{Queue: r.Queue, Kind: r.Kind})
+				eff.Announce(job.QueueKind{Queue: r.Queue, Kind: r.Kind})
 			}
 			r.Job = after
 		}

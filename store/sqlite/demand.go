@@ -16,7 +16,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 	var broken []error
 	err := s.query(ctx, `SELECT id, process, (SELECT json_group_object(lane, n) FROM (
 			SELECT lane, count(*) AS n FROM jobs INDEXED BY jobs_session WHERE session = sessions.id GROUP BY lane))
-		FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 3, func(v []driver.Value) {
+		FROM sessions WHERE ended IS NULL AND lease_until > ? AND mode = ''`, 3, func(v []driver.Value) {
 		a := store.Claimant{ID: id(v[0])}
 		broken = append(broken, json.Unmarshal([]byte(text(v[1])), &a.Process),
 			json.Unmarshal([]byte(text(v[2])), &a.Held))
@@ -40,7 +40,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 
 // readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at
 // least.
-func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyLine,
+func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyIn,
 	err error,
 ) {
 	machines := []string{""}
@@ -54,7 +54,7 @@ func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lan
 					if n <= 0 || !lane.Takes(kind) {
 						continue
 					}
-					r := store.ReadyLine{Line: job.Line{Queue: queue, Kind: kind}, Machine: machine, Lane: lane}
+					r := store.ReadyIn{QueueKind: job.QueueKind{Queue: queue, Kind: kind}, Machine: machine, Lane: lane}
 					err := s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY jobs_ready
 						WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ?
 							AND j.lane = ?`+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,

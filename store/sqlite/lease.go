@@ -22,9 +22,9 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	}
 	return s.do(ctx, func(t *tx) error {
 		until := t.lease.Add(max(n.Lease, store.MinLease))
-		_, err := t.exec(`INSERT INTO sessions (id, process, command, started, renewed, renewed_ago, lease_until)
+		_, err := t.exec(`INSERT INTO sessions (id, process, mode, started, renewed, renewed_ago, lease_until)
 			VALUES (?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (id) DO NOTHING`, blob(n.ID), string(process), string(n.Command),
+			ON CONFLICT (id) DO NOTHING`, blob(n.ID), string(process), string(n.Mode),
 			micros(t.now), micros(t.now), micros(t.now), micros(until))
 		if err != nil {
 			return err
@@ -74,19 +74,19 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d
 					WHERE d.session = sessions.id),
 				(SELECT at FROM followups ORDER BY seq LIMIT 1) < ? OR EXISTS (SELECT 1 FROM walks WHERE at < ?)
-					OR EXISTS (SELECT 1 FROM lines WHERE owed < ?), command,
+					OR EXISTS (SELECT 1 FROM lines WHERE owed < ?), mode,
 				`+firstDue+`,
 				(SELECT json_group_array(e.value) FROM json_each(?) e WHERE e.value <> ''
 					AND NOT EXISTS (SELECT 1 FROM duties d CROSS JOIN sessions o ON o.id = d.session
 					WHERE d.name = e.value AND o.ended IS NULL AND o.lease_until > ?
-						AND (o.id = sessions.id OR o.command = '' OR sessions.command <> '')))`,
+						AND (o.id = sessions.id OR o.mode = '' OR sessions.mode <> '')))`,
 			func(v []driver.Value) error {
 				found = true
 				a.HeldBefore, a.Held = instant(v[0]), integer(v[1])
 				if expiry := instant(v[3]); !expiry.IsZero() {
 					a.NextExpiry = t.now.Add(expiry.Sub(t.lease)) // leases have a clock of their own
 				}
-				a.Unpaid, a.Command, a.Due = integer(v[6]) != 0, store.Command(text(v[7])), instant(v[8])
+				a.Unpaid, a.Mode, a.Due = integer(v[6]) != 0, store.Mode(text(v[7])), instant(v[8])
 				var wishes []struct {
 					Job   string
 					Epoch int64
@@ -115,7 +115,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 		if !found {
 			return store.NoSession(r.Session)
 		}
-		a.Duties, err = t.takeDuties(r, a.Command, a.Duties, free)
+		a.Duties, err = t.takeDuties(r, a.Mode, a.Duties, free)
 		return err
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func decode[T any](v driver.Value, list *[]T) error {
 // takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those
 // that are free: that nobody alive holds, or only somebody who is to drain or to stop while this
 // session is not.
-func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty, free []string) ([]store.Duty, error) {
+func (t *tx) takeDuties(r store.Renew, c store.Mode, held []store.Duty, free []string) ([]store.Duty, error) {
 	var duties []store.Duty
 	for _, d := range held {
 		if slices.Contains(r.Duties, d.Name) {
@@ -152,7 +152,7 @@ func (t *tx) takeDuties(r store.Renew, c store.Command, held []store.Duty, free 
 		err := t.query(`INSERT INTO duties (name, term, session) VALUES (?, 1, ?)
 			ON CONFLICT (name) DO UPDATE SET term = term + 1, session = excluded.session
 			WHERE session NOT IN (SELECT id FROM sessions WHERE ended IS NULL AND lease_until > ?
-				AND (command = '' OR ?))
+				AND (mode = '' OR ?))
 			RETURNING term`,
 			func(v []driver.Value) error {
 				duties = append(duties, store.Duty{Name: name, Term: v[0].(int64)})
@@ -235,13 +235,13 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 // left reads into eff what is there to be told of by somebody who may have died before. It goes
 // along the ready index, a step for each line.
 func (t *tx) left(eff *store.Effects) error {
-	var l job.Line
+	var l job.QueueKind
 	for range store.MostUnserved {
 		more := false
 		err := t.query(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
 			AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`,
 			func(v []driver.Value) error {
-				more, l = true, job.Line{Queue: strings.Clone(text(v[0])), Kind: strings.Clone(text(v[1]))}
+				more, l = true, job.QueueKind{Queue: strings.Clone(text(v[0])), Kind: strings.Clone(text(v[1]))}
 				return nil
 			}, l.Queue, l.Kind)
 		if err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Tell implements [store.Leases].
-func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (store.Effects, error) {
-	if !slices.Contains(store.Commands, c) {
-		return store.Effects{}, job.Errorf(job.Invalid, "%q is no command for a session", c)
+// SetMode implements [store.Leases].
+func (s *Store) SetMode(ctx context.Context, session job.ID, c store.Mode) (store.Effects, error) {
+	if !slices.Contains(store.Modes, c) {
+		return store.Effects{}, job.Errorf(job.Invalid, "%q is no mode of a session", c)
 	}
 	err := s.do(ctx, func(t *tx) error {
 		found, ended, stands := false, false, store.Work
-		err := t.query(`SELECT ended IS NOT NULL OR lease_until <= ?, command FROM sessions WHERE id = ?`,
+		err := t.query(`SELECT ended IS NOT NULL OR lease_until <= ?, mode FROM sessions WHERE id = ?`,
 			func(v []driver.Value) error {
-				found, ended, stands = true, integer(v[0]) != 0, store.Command(text(v[1]))
+				found, ended, stands = true, integer(v[0]) != 0, store.Mode(text(v[1]))
 				return nil
 			}, micros(t.lease), blob(session))
 		switch {
@@ -33,7 +33,7 @@ func (s *Store) Tell(ctx context.Context, session job.ID, c store.Command) (stor
 		case stands == store.Stop && c != store.Stop:
 			return job.Errorf(job.Conflict, "session %s was told to stop, which is not taken back", session)
 		}
-		_, err = t.exec(`UPDATE sessions SET command = ? WHERE id = ?`, string(c), blob(session))
+		_, err = t.exec(`UPDATE sessions SET mode = ? WHERE id = ?`, string(c), blob(session))
 		return err
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 	var broken []error
 	err = s.query(ctx, sessionsThere, 13, func(v []driver.Value) {
 		i := store.SessionInfo{
-			ID: id(v[0]), Command: store.Command(text(v[3])), Started: instant(v[4]), Renewed: instant(v[5]),
+			ID: id(v[0]), Mode: store.Mode(text(v[3])), Started: instant(v[4]), Renewed: instant(v[5]),
 			Ended: instant(v[7]), Crashed: integer(v[8]) != 0, Held: integer(v[9]),
 		}
 		until := instant(v[6])
@@ -102,7 +102,7 @@ func (s *Store) Sessions(ctx context.Context) (all []store.SessionInfo, err erro
 
 // sessionsThere reads sessions with what they hold. The last condition is for machines that have no
 // other session.
-const sessionsThere = `SELECT sessions.id, sessions.process, sessions.used, sessions.command, sessions.started,
+const sessionsThere = `SELECT sessions.id, sessions.process, sessions.used, sessions.mode, sessions.started,
 	sessions.renewed, sessions.lease_until, sessions.ended, sessions.crashed,
 		coalesce(h.n, 0), j.id, j.tenant, h.since
 	FROM sessions
@@ -119,11 +119,11 @@ const lastOfMachine = `(sessions.process ->> '$.machine') IS NOT NULL
 
 // Unattended implements [store.Reader].
 func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err error) {
-	if found.Lines, err = s.unserved(ctx); err != nil {
+	if found.Unserved, err = s.unserved(ctx); err != nil {
 		return store.Unattended{}, err
 	}
 	err = s.query(ctx, unwatched, 2, func(v []driver.Value) {
-		found.Machines = append(found.Machines, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
+		found.Unwatched = append(found.Unwatched, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
 	}, int64(store.MostUnserved), int64(store.MostUnserved), micros(s.lease()), string(store.RoleWatcher))
 	return found, err
 }
@@ -132,7 +132,7 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 func (s *Store) unserved(ctx context.Context) (found []store.Unserved, err error) {
 	var live []store.Process
 	var broken []error
-	err = s.query(ctx, `SELECT process FROM sessions WHERE ended IS NULL AND lease_until > ? AND command = ''`, 1,
+	err = s.query(ctx, `SELECT process FROM sessions WHERE ended IS NULL AND lease_until > ? AND mode = ''`, 1,
 		func(v []driver.Value) {
 			var p store.Process
 			broken = append(broken, json.Unmarshal([]byte(text(v[0])), &p))
@@ -145,8 +145,8 @@ func (s *Store) unserved(ctx context.Context) (found []store.Unserved, err error
 	for range store.MostUnserved {
 		more := false
 		err := s.query(ctx, nextReady, 3, func(v []driver.Value) {
-			more, u = true, store.Unserved{Line: job.Line{Queue: text(v[0]), Kind: text(v[1])}, Machine: text(v[2])}
-		}, u.Line.Queue, u.Line.Kind, u.Machine)
+			more, u = true, store.Unserved{QueueKind: job.QueueKind{Queue: text(v[0]), Kind: text(v[1])}, Machine: text(v[2])}
+		}, u.QueueKind.Queue, u.QueueKind.Kind, u.Machine)
 		if err != nil || !more {
 			return found, err
 		}
@@ -155,7 +155,7 @@ func (s *Store) unserved(ctx context.Context) (found []store.Unserved, err error
 			continue
 		}
 		err = s.query(ctx, notServed, 2, func(v []driver.Value) { u.Jobs, u.Since = integer(v[0]), instant(v[1]) },
-			u.Line.Queue, u.Line.Kind, u.Machine, int64(store.MostUnserved), tenants)
+			u.QueueKind.Queue, u.QueueKind.Kind, u.Machine, int64(store.MostUnserved), tenants)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +197,7 @@ const unwatched = `WITH RECURSIVE machines (machine) AS (
 func tenantsOf(live []store.Process, u store.Unserved) (list string, all bool) {
 	tenants := []string{}
 	for i := range live {
-		if !live[i].Serves(u.Line, u.Machine) {
+		if !live[i].Serves(u.QueueKind, u.Machine) {
 			continue
 		}
 		if len(live[i].Tenants) == 0 {

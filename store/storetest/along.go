@@ -41,7 +41,7 @@ func ends(held []job.Job, session job.ID) (changes []job.Change) {
 
 // handsOn makes changes and a claim in one call. Where a store leaves turns owed, they are paid,
 // and the rest of the claim is one of its own. What is told of is told once all that is done.
-func (w *world) handsOn(c store.Claim, changes ...job.Change) (claimed []job.ID, told []job.Line) {
+func (w *world) handsOn(c store.Claim, changes ...job.Change) (claimed []job.ID, told []job.QueueKind) {
 	w.Helper()
 	w.pay()
 	answers, jobs, eff, err := w.s.Apply(w.ctx, changes, &c)
@@ -70,11 +70,11 @@ func (w *world) handsOn(c store.Claim, changes ...job.Change) (claimed []job.ID,
 }
 
 // left fails the test unless jobs are ready that a call has told of.
-func (w *world) left(told []job.Line, ids ...job.ID) {
+func (w *world) left(told []job.QueueKind, ids ...job.ID) {
 	w.Helper()
 	w.at(job.Pending, job.Ready, ids...)
 	for _, id := range ids {
-		if j := w.job(id); !slices.Contains(told, job.Line{Queue: j.Queue, Kind: j.Kind}) {
+		if j := w.job(id); !slices.Contains(told, job.QueueKind{Queue: j.Queue, Kind: j.Kind}) {
 			w.Errorf("nobody is told of job %s: %+v", id, told)
 		}
 	}

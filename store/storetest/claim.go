@@ -540,9 +540,9 @@ func sameSet(w *world, what string, got, want []job.ID) {
 	equal(w, what, g, f)
 }
 
-func sameLines(w *world, got []job.Line, want ...job.Line) {
+func sameLines(w *world, got []job.QueueKind, want ...job.QueueKind) {
 	w.Helper()
-	order := func(a, b job.Line) int {
+	order := func(a, b job.QueueKind) int {
 		return strings.Compare(a.Queue+"\x00"+a.Kind, b.Queue+"\x00"+b.Kind)
 	}
 	got, want = slices.Clone(got), slices.Clone(want)

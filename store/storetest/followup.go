@@ -88,7 +88,7 @@ func followNeeds(w *world) {
 			w.at(c.want.State, c.want.Custody, waits)
 			j := w.job(waits)
 			if c.want.Custody == job.Ready {
-				sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+				sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 			} else if j.Code != job.PrerequisiteFailed {
 				w.Errorf("code %s, want %s", j.Code, job.PrerequisiteFailed)
 			}

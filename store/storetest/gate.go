@@ -29,7 +29,7 @@ func gateDue(w *world) {
 	if err != nil || n != 1 || !near(effects.Due, w.job(later).Due) {
 		w.Errorf("at its time: %d moved, %v, next due at %v, want %v", n, err, effects.Due, w.job(later).Due)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	w.at(job.Pending, job.Ready, soon)
 	w.at(job.Waiting, job.Gate, later)
 	w.at(job.Paused, job.User, paused)

@@ -178,7 +178,7 @@ func groupSteeredJobs(w *world) {
 		job.KindOf(answers[2]) != job.NotFound {
 		w.Errorf("released: %v", answers)
 	}
-	sameLines(w, eff.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, eff.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	w.at(job.Pending, job.Ready, ids[0])
 	if answers, _ = w.steer(store.Steer{Want: store.GiveUp, Jobs: ids}); job.KindOf(answers[0]) != job.Conflict ||
 		answers[1] != nil || answers[2] != nil {

@@ -44,8 +44,8 @@ func leaseExpires(w *world) {
 	if err != nil || n != 2 {
 		w.Errorf("expired %d, %v; want 2", n, err)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
-		job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task},
+		job.QueueKind{Queue: job.DefaultQueue, Kind: job.KindApp})
 	w.at(job.Pending, job.Ready, t)
 	w.at(job.ProcessingInputs, job.Ready, p)
 	w.at(job.Running, job.Worker, mine)
@@ -72,8 +72,8 @@ func leaseEnds(w *world) {
 	t, p := w.add(newTask()), w.add(newProgram())
 	w.claim(wanted(session, 10))
 	effects := w.end(session)
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
-		job.Line{Queue: job.DefaultQueue, Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task},
+		job.QueueKind{Queue: job.DefaultQueue, Kind: job.KindApp})
 	w.expire() // a store may end a session first and take its jobs then
 	w.at(job.Pending, job.Ready, t)
 	w.at(job.ProcessingInputs, job.Ready, p)
@@ -320,9 +320,9 @@ func leaseReady(w *world) {
 	sameLines(w, w.renew(session).Ready)
 	w.submit(newTask(), newTask(), newTask(inQueue("gpu")), newTask(ofKind("other")), newProgram(on("m2")),
 		newTask(inQueue("later"), delayed(time.Hour)))
-	sameLines(w, w.renew(session).Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, w.renew(session).Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	w.add(newProgram(on(machine)))
-	all := []job.Line{{Queue: job.DefaultQueue, Kind: task}, {Queue: job.DefaultQueue, Kind: job.KindApp}}
+	all := []job.QueueKind{{Queue: job.DefaultQueue, Kind: task}, {Queue: job.DefaultQueue, Kind: job.KindApp}}
 	sameLines(w, w.renew(session).Ready, all...)
 
 	r := renewal(session)
@@ -331,7 +331,7 @@ func leaseReady(w *world) {
 	if err != nil {
 		w.Fatalf("renew: %v", err)
 	}
-	sameLines(w, got.Ready, append(all, job.Line{Queue: "gpu", Kind: task})...)
+	sameLines(w, got.Ready, append(all, job.QueueKind{Queue: "gpu", Kind: task})...)
 	w.claim(wanted(session, 10))
 	sameLines(w, w.renew(session).Ready)
 }
@@ -441,7 +441,7 @@ func leaseLeft(w *world) {
 	w.clock.Advance(2 * time.Second)
 	all := store.Effects{
 		Owed: true, Due: due,
-		Ready: []job.Line{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)},
+		Ready: []job.QueueKind{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)},
 	}
 	expire(all)
 	expire(store.Effects{})

@@ -51,7 +51,7 @@ func limitHolds(w *world) {
 	if err != nil {
 		w.Fatalf("pay: %v", err)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	w.at(job.Pending, job.Ready, first, late[0])
 	w.at(job.Waiting, job.Gate, late[1], late[2])
 	w.uses("gpu", 2, 2)

@@ -19,7 +19,7 @@ var noteTests = []test{
 }
 
 func note(id job.ID, name string) store.NewEvent {
-	return store.NewEvent{Tenant: acme, Job: id, By: ann, Cause: job.CauseUser, Note: job.Note{Name: name}}
+	return store.NewEvent{Tenant: acme, Job: id, By: ann, Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: name}}
 }
 
 // tell writes an event and returns it.
@@ -208,7 +208,7 @@ func noteBound(w *world) {
 	id := w.add(newTask())
 	writers := 8
 	w.together(writers, func(int) error {
-		for range job.MaxJobNotes / writers {
+		for range job.MaxJobEvents / writers {
 			if _, _, err := w.s.AddEvent(w.ctx, note(id, "x")); err != nil {
 				return err
 			}

@@ -67,9 +67,9 @@ func (w *world) sessions() map[job.ID]store.SessionInfo {
 }
 
 // command tells a session.
-func (w *world) command(session job.ID, c store.Command) {
+func (w *world) command(session job.ID, c store.Mode) {
 	w.Helper()
-	eff, err := w.s.Tell(w.ctx, session, c)
+	eff, err := w.s.SetMode(w.ctx, session, c)
 	if err != nil {
 		w.Fatalf("tell %q: %v", c, err)
 	}
@@ -216,7 +216,7 @@ func sessionDrains(w *world) {
 	id, other := w.session(), w.session()
 	w.addMany(2)
 	mine := w.claim(wanted(id, 1))[0]
-	for _, c := range []store.Command{store.Drain, store.Stop} {
+	for _, c := range []store.Mode{store.Drain, store.Stop} {
 		w.command(id, c)
 		if jobs := w.claim(wanted(id, 1)); len(jobs) != 0 {
 			w.Errorf("told to %s it claimed %d jobs", c, len(jobs))
@@ -238,27 +238,27 @@ func sessionDrainsLate(w *world) {
 
 func sessionCommands(w *world) {
 	id, other := w.session(), w.session()
-	stands := func(want store.Command) {
+	stands := func(want store.Mode) {
 		w.Helper()
 		for range 2 {
-			if got := w.renew(id).Command; got != want {
+			if got := w.renew(id).Mode; got != want {
 				w.Errorf("the renewal answers %q, want %q", got, want)
 			}
 		}
-		if got := w.sessions()[id].Command; got != want {
+		if got := w.sessions()[id].Mode; got != want {
 			w.Errorf("the session shows %q, want %q", got, want)
 		}
-		if got := w.renew(other).Command; got != store.Work {
+		if got := w.renew(other).Mode; got != store.Work {
 			w.Errorf("another session hears %q", got)
 		}
 	}
 	stands(store.Work)
-	for _, c := range []store.Command{store.Drain, store.Drain, store.Work, store.Drain, store.Stop, store.Stop} {
+	for _, c := range []store.Mode{store.Drain, store.Drain, store.Work, store.Drain, store.Stop, store.Stop} {
 		w.command(id, c)
 		stands(c)
 	}
-	for _, c := range []store.Command{store.Work, store.Drain} {
-		_, err := w.s.Tell(w.ctx, id, c)
+	for _, c := range []store.Mode{store.Work, store.Drain} {
+		_, err := w.s.SetMode(w.ctx, id, c)
 		w.kind(err, job.Conflict)
 	}
 	stands(store.Stop)
@@ -266,7 +266,7 @@ func sessionCommands(w *world) {
 
 func sessionBeginsDrained(w *world) {
 	w.add(newTask())
-	s := store.Session{ID: job.NewID(), Lease: lease, Command: store.Drain}
+	s := store.Session{ID: job.NewID(), Lease: lease, Mode: store.Drain}
 	for range 2 {
 		if err := w.s.Begin(w.ctx, s); err != nil {
 			w.Fatalf("begin: %v", err)
@@ -275,7 +275,7 @@ func sessionBeginsDrained(w *world) {
 	if jobs := w.claim(wanted(s.ID, 1)); len(jobs) != 0 {
 		w.Errorf("claimed %d jobs", len(jobs))
 	}
-	if got := w.renew(s.ID).Command; got != store.Drain {
+	if got := w.renew(s.ID).Mode; got != store.Drain {
 		w.Errorf("the renewal answers %q", got)
 	}
 	w.command(s.ID, store.Work)
@@ -285,13 +285,13 @@ func sessionBeginsDrained(w *world) {
 func sessionTold(w *world) {
 	ended, dead, alive := w.session(), w.session(), w.session()
 	w.end(ended)
-	_, err := w.s.Tell(w.ctx, alive, "dance")
+	_, err := w.s.SetMode(w.ctx, alive, "dance")
 	w.kind(err, job.Invalid)
 	w.clock.Advance(lease + time.Second)
-	_, err = w.s.Tell(w.ctx, job.NewID(), store.Drain)
+	_, err = w.s.SetMode(w.ctx, job.NewID(), store.Drain)
 	w.kind(err, job.NotFound)
 	for _, id := range []job.ID{ended, dead} {
-		_, err := w.s.Tell(w.ctx, id, store.Drain)
+		_, err := w.s.SetMode(w.ctx, id, store.Drain)
 		w.kind(err, job.Conflict)
 	}
 }

@@ -104,8 +104,8 @@ func submitEffects(w *world) {
 	if err != nil {
 		w.Fatalf("submit: %v", err)
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
-		job.Line{Queue: "gpu", Kind: job.KindApp})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task},
+		job.QueueKind{Queue: "gpu", Kind: job.KindApp})
 	if due := w.job(early.Job.ID).Due; !near(effects.Due, due) {
 		w.Errorf("effects are due at %v, want %v", effects.Due, due)
 	}

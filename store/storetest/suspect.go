@@ -221,7 +221,7 @@ func suspectEndedLate(w *world) {
 	w.claim(wanted(half, 10))
 	w.clock.Advance(lease/2 + time.Second)
 	effects := w.end(late) // before anybody looked
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	if n := w.expire(); n != 0 {
 		w.Errorf("expired %d jobs of a session that has ended", n)
 	}
@@ -336,8 +336,8 @@ func suspectCleared(w *world) {
 	}
 	effects := w.clear(held...)
 	// Only what stands in another lane now is news for those who wait.
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task},
-		job.Line{Queue: job.DefaultQueue, Kind: "other"})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task},
+		job.QueueKind{Queue: job.DefaultQueue, Kind: "other"})
 	for _, j := range before {
 		lane := job.LaneTask
 		if j.Program() {

@@ -24,10 +24,10 @@ func (w *world) unserved(want ...store.Unserved) {
 	if err != nil {
 		w.Fatalf("unattended: %v", err)
 	}
-	got := all.Lines
+	got := all.Unserved
 	for _, list := range [][]store.Unserved{got, want} {
 		slices.SortFunc(list, func(a, b store.Unserved) int {
-			return cmp.Or(cmp.Compare(a.Line.Queue, b.Line.Queue), cmp.Compare(a.Line.Kind, b.Line.Kind),
+			return cmp.Or(cmp.Compare(a.QueueKind.Queue, b.QueueKind.Queue), cmp.Compare(a.QueueKind.Kind, b.QueueKind.Kind),
 				cmp.Compare(a.Machine, b.Machine))
 		})
 	}
@@ -35,14 +35,14 @@ func (w *world) unserved(want ...store.Unserved) {
 		w.Fatalf("%d lines, want %d:\n%+v", len(got), len(want), got)
 	}
 	for i := range want {
-		if g := got[i]; g.Line != want[i].Line || g.Machine != want[i].Machine || g.Jobs != want[i].Jobs ||
+		if g := got[i]; g.QueueKind != want[i].QueueKind || g.Machine != want[i].Machine || g.Jobs != want[i].Jobs ||
 			!want[i].Since.IsZero() && !near(g.Since, want[i].Since) {
 			w.Errorf("line %d is %+v, want %+v", i, g, want[i])
 		}
 	}
 }
 
-func line(queue, kind string) job.Line { return job.Line{Queue: queue, Kind: kind} }
+func line(queue, kind string) job.QueueKind { return job.QueueKind{Queue: queue, Kind: kind} }
 
 func unservedNamed(w *world) {
 	w.unserved()
@@ -52,14 +52,14 @@ func unservedNamed(w *world) {
 		newTask(inQueue("later"), delayed(time.Hour)))
 	since := w.job(first).Since
 	w.unserved(
-		store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since},
-		store.Unserved{Line: line(job.DefaultQueue, task), Jobs: 2, Since: w.job(more[1].ID).Since},
-		store.Unserved{Line: line(job.DefaultQueue, "other"), Jobs: 1},
-		store.Unserved{Line: line(job.DefaultQueue, job.KindApp), Jobs: 1},
+		store.Unserved{QueueKind: line("gpu", task), Jobs: 2, Since: since},
+		store.Unserved{QueueKind: line(job.DefaultQueue, task), Jobs: 2, Since: w.job(more[1].ID).Since},
+		store.Unserved{QueueKind: line(job.DefaultQueue, "other"), Jobs: 1},
+		store.Unserved{QueueKind: line(job.DefaultQueue, job.KindApp), Jobs: 1},
 	)
 	w.begin(process())
-	gpu, other := store.Unserved{Line: line("gpu", task), Jobs: 2, Since: since},
-		store.Unserved{Line: line(job.DefaultQueue, "other"), Jobs: 1}
+	gpu, other := store.Unserved{QueueKind: line("gpu", task), Jobs: 2, Since: since},
+		store.Unserved{QueueKind: line(job.DefaultQueue, "other"), Jobs: 1}
 	w.unserved(gpu, other)
 	id := w.begin(process(func(p *store.Process) { p.Queues = []string{"gpu"} }))
 	w.unserved(other)
@@ -69,7 +69,7 @@ func unservedNamed(w *world) {
 
 func unservedDrained(w *world) {
 	w.add(newTask())
-	left := store.Unserved{Line: line(job.DefaultQueue, task), Jobs: 1}
+	left := store.Unserved{QueueKind: line(job.DefaultQueue, task), Jobs: 1}
 	w.unserved(left)
 	id := w.begin(process())
 	w.unserved()
@@ -84,7 +84,7 @@ func unservedDrained(w *world) {
 func unservedMachine(w *world) {
 	w.submit(newProgram(on("m2")), newProgram(on(machine)), newProgram())
 	w.begin(process())
-	w.unserved(store.Unserved{Line: line(job.DefaultQueue, job.KindApp), Machine: "m2", Jobs: 1})
+	w.unserved(store.Unserved{QueueKind: line(job.DefaultQueue, job.KindApp), Machine: "m2", Jobs: 1})
 	w.begin(process(func(p *store.Process) { p.Machine = "m2" }))
 	w.unserved()
 }
@@ -96,7 +96,7 @@ func unservedTenant(w *world) {
 		w.Fatalf("submit: %v", err)
 	}
 	w.add(newTask())
-	left := func(n int) store.Unserved { return store.Unserved{Line: line(job.DefaultQueue, task), Jobs: n} }
+	left := func(n int) store.Unserved { return store.Unserved{QueueKind: line(job.DefaultQueue, task), Jobs: n} }
 	w.unserved(left(3))
 	w.begin(process(func(p *store.Process) { p.Tenants = []string{acme, "third"} }))
 	w.unserved(left(2))
@@ -106,5 +106,5 @@ func unservedTenant(w *world) {
 
 func unservedMany(w *world) {
 	w.addMany(store.MostUnserved + 10)
-	w.unserved(store.Unserved{Line: line(job.DefaultQueue, task), Jobs: store.MostUnserved})
+	w.unserved(store.Unserved{QueueKind: line(job.DefaultQueue, task), Jobs: store.MostUnserved})
 }

@@ -20,8 +20,8 @@ func (w *world) unwatched(want ...store.Unwatched) {
 	if err != nil {
 		w.Fatalf("unattended: %v", err)
 	}
-	if !slices.Equal(got.Machines, want) {
-		w.Errorf("nobody watches %+v, want %+v", got.Machines, want)
+	if !slices.Equal(got.Unwatched, want) {
+		w.Errorf("nobody watches %+v, want %+v", got.Unwatched, want)
 	}
 }
 

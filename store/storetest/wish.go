@@ -370,7 +370,7 @@ func wishResume(w *world) {
 			w.Errorf("resume %d: %+v, want %s", i, got[i], want)
 		}
 	}
-	sameLines(w, effects.Ready, job.Line{Queue: job.DefaultQueue, Kind: task})
+	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	if due := w.job(late).Due; !near(effects.Due, due) || due.IsZero() {
 		w.Errorf("effects are due at %v, the job at %v", effects.Due, due)
 	}

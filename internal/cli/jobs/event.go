@@ -37,7 +37,7 @@ the server has put into its environment what that takes.
 		Args:              cobra.RangeArgs(2, 3),
 		ValidArgsFunction: target.CompleteOne(target.LivingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n := job.Note{Name: args[1]}
+			n := job.CustomEvent{Name: args[1]}
 			if len(args) > 2 {
 				n.Message = args[2]
 			}

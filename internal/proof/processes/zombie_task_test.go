@@ -82,7 +82,7 @@ func wait(ctx context.Context, w *wire, _ *pawl.Task[string]) (string, error) {
 
 func log(ctx context.Context, w *wire, task *pawl.Task[string]) (string, error) {
 	w.freeze()
-	err := task.AddEvent(context.WithoutCancel(ctx), job.Note{Name: "note", Message: "note of the zombie"})
+	err := task.AddEvent(context.WithoutCancel(ctx), job.CustomEvent{Name: "note", Message: "note of the zombie"})
 	w.tell("event", answer(err), ": ", err)
 	return wait(ctx, w, task)
 }

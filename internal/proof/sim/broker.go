@@ -26,7 +26,7 @@ type end struct {
 	p *process // nil: of none that could be frozen
 
 	mu      sync.Mutex
-	dirty   map[job.Line]bool          // guarded by mu
+	dirty   map[job.QueueKind]bool     // guarded by mu
 	waiters []chan struct{}            // guarded by mu
 	topics  map[string][]*subscription // guarded by mu
 	sent    map[string]int             // guarded by mu
@@ -35,7 +35,7 @@ type end struct {
 var _ broker.Broker = (*end)(nil)
 
 func (h *hub) join(p *process) *end {
-	e := &end{h: h, p: p, dirty: map[job.Line]bool{}, topics: map[string][]*subscription{}, sent: map[string]int{}}
+	e := &end{h: h, p: p, dirty: map[job.QueueKind]bool{}, topics: map[string][]*subscription{}, sent: map[string]int{}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ends = append(h.ends, e)
@@ -87,7 +87,7 @@ func (h *hub) send(from *end, what string, hear, miss func(*end)) {
 }
 
 // Announce implements [broker.Broker].
-func (e *end) Announce(_ context.Context, lines ...job.Line) error {
+func (e *end) Announce(_ context.Context, lines ...job.QueueKind) error {
 	if len(lines) == 0 {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (e *end) Announce(_ context.Context, lines ...job.Line) error {
 	return nil
 }
 
-func (e *end) announced(lines []job.Line) {
+func (e *end) announced(lines []job.QueueKind) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range lines {
@@ -112,10 +112,10 @@ func (e *end) announced(lines []job.Line) {
 }
 
 // Wait implements [broker.Broker].
-func (e *end) Wait(ctx context.Context, lines []job.Line) ([]job.Line, error) {
+func (e *end) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
 	for {
 		e.mu.Lock()
-		var found []job.Line
+		var found []job.QueueKind
 		for _, l := range lines {
 			if e.dirty[l] {
 				found = append(found, l)

@@ -311,7 +311,7 @@ func (q *people) wish(r *rand.Rand) {
 		})
 	case 5:
 		_ = q.ask(r, "note", func(ctx context.Context, s *pawl.Service) error {
-			_, err := s.AddEvent(ctx, id, job.Note{Name: "note", Message: "look at this"})
+			_, err := s.AddEvent(ctx, id, job.CustomEvent{Name: "note", Message: "look at this"})
 			return err
 		})
 	}

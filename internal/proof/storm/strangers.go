@@ -145,7 +145,7 @@ var touches = map[string]func(context.Context, *client.Client, job.ID) error{
 		return err
 	},
 	"write in the log of": func(ctx context.Context, c *client.Client, id job.ID) error {
-		_, err := c.AddEvent(ctx, id, job.Note{Name: "visit", Message: "I was here"})
+		_, err := c.AddEvent(ctx, id, job.CustomEvent{Name: "visit", Message: "I was here"})
 		return err
 	},
 	"follow the events of": func(ctx context.Context, c *client.Client, id job.ID) (err error) {

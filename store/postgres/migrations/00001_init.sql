@@ -319,7 +319,7 @@ CREATE TABLE pawl.sessions (
     id          uuid        NOT NULL,
     process     json        NOT NULL,           -- what it told of itself,
     used        json        NOT NULL DEFAULT '{}',  -- and of its slots in use
-    command     text        NOT NULL DEFAULT '',    -- that it was told
+    mode        text        NOT NULL DEFAULT '',    -- see store.Mode
     lease       interval    NOT NULL,
     started     timestamptz NOT NULL,
     renewed     timestamptz NOT NULL,

@@ -229,7 +229,7 @@ CREATE TABLE sessions (
     ended       INTEGER,
     crashed     INTEGER NOT NULL DEFAULT 0,
     used        TEXT    NOT NULL DEFAULT '{}',  -- its slots in use
-    command     TEXT    NOT NULL DEFAULT ''     -- that it was told
+    mode        TEXT    NOT NULL DEFAULT ''     -- see store.Mode
 ) WITHOUT ROWID;
 
 CREATE TABLE duties (

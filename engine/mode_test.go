@@ -18,9 +18,9 @@ import (
 )
 
 // tell tells the only process that lives.
-func (w *world) tell(c store.Command) {
+func (w *world) tell(c store.Mode) {
 	w.Helper()
-	if _, err := w.svc.Tell(context.Background(), w.worker().ID, c); err != nil {
+	if _, err := w.svc.SetMode(context.Background(), w.worker().ID, c); err != nil {
 		w.Fatal(err)
 	}
 	synctest.Wait()
@@ -45,7 +45,7 @@ func (w *world) worker() pawl.Worker {
 	return live[0]
 }
 
-func TestCommands(t *testing.T) {
+func TestModes(t *testing.T) {
 	t.Run("a process that drains claims nothing more, and goes on when told to", func(t *testing.T) {
 		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 2}}, func(w *world) {
 			c, letGo := w.hold()
@@ -77,7 +77,7 @@ func TestCommands(t *testing.T) {
 			w.start()
 			synctest.Wait()
 			began := time.Now()
-			if _, err := w.store.Tell(context.Background(), w.worker().ID, store.Stop); err != nil { // nobody is woken
+			if _, err := w.store.SetMode(context.Background(), w.worker().ID, store.Stop); err != nil { // nobody is woken
 				t.Fatal(err)
 			}
 			if err := w.end(); err != nil {
@@ -346,7 +346,7 @@ func TestDrainedDuty(t *testing.T) {
 		has(w, "second")
 		time.Sleep(time.Hour)
 		has(w, "second")
-		if _, err := w.svc.Tell(context.Background(), first, store.Work); err != nil {
+		if _, err := w.svc.SetMode(context.Background(), first, store.Work); err != nil {
 			w.Fatal(err)
 		}
 		time.Sleep(time.Hour)
