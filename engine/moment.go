@@ -17,7 +17,7 @@ var errLater = errors.New("its moment is to come")
 
 const (
 	// early is how long before its moment a job comes out of the gate: time to claim it.
-	early = store.Near / 2
+	early = job.MaxSlotWait / 2
 	// more is by how much the room grows with each moment that was missed. However long a database
 	// takes to answer, after a few there is enough, and each moment that is used is used in time.
 	more = 4
@@ -32,7 +32,7 @@ type appointment struct {
 
 // wider returns with how much room to ask for a moment when one with so much was missed.
 func wider(room time.Duration) time.Duration {
-	return min(max(job.Lateness, more*room), store.MostLate)
+	return min(max(job.Lateness, more*room), store.MaxLate)
 }
 
 // passed reports whether it is too late.
@@ -84,7 +84,7 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 			r.s.e.cfg.Log.Error("a job was given no moment; asking again", "job", r.id, "error", err)
 			select {
 			case <-ctx.Done():
-			case <-time.After(store.Near):
+			case <-time.After(job.MaxSlotWait):
 			}
 		}
 		if err != nil || g.Limit == nil {
@@ -99,7 +99,7 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 			}
 		}
 		in := g.at.Sub(g.Now)
-		if in > store.Near {
+		if in > job.MaxSlotWait {
 			r.wait(what, job.Moment{
 				Key: a.Key, At: g.at, Rate: g.Rate, Of: of, Late: job.Duration(room),
 				Next: job.Duration(next),
@@ -210,7 +210,7 @@ func (q *asks) send(s *session, tenant string) {
 	q.mu.Lock()
 	var batch []*ask
 	q.queue = slices.DeleteFunc(q.queue, func(a *ask) bool {
-		if a.tenant != tenant || len(batch) == store.MostAsked {
+		if a.tenant != tenant || len(batch) == store.MaxAsked {
 			return false
 		}
 		batch = append(batch, a)

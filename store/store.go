@@ -92,9 +92,9 @@ type Jobs interface {
 	// Pay pays up to limit rows of follow-ups, oldest first, and returns how many; of those that
 	// owe nobody any more one at least is counted. Effects.Owed says whether more is left to pay.
 	// None, and more is left: others are paying it now. Who waits for turns that are free gets them
-	// here and nowhere else, one payer of a tenant at a time, as [Gate.Hand] says. Limits that take
-	// in jobs which are there go on with it by a step. Lines that groups close, or open, do so
-	// here.
+	// here and nowhere else, one payer of a tenant at a time, as [turns.Keys.Hand] says. Limits
+	// that take in jobs which are there go on with it by a step. Lines that groups close, or open,
+	// do so here.
 	Pay(ctx context.Context, limit int) (int, Effects, error)
 
 	// Expire closes sessions whose lease is over, and takes up to limit jobs from sessions that are
@@ -189,8 +189,9 @@ type Limits interface {
 	// nil takes it away. See [SetLimit] and [RemoveLimit].
 	//
 	// A limit that is set holds from the next turn on: what runs is not thrown out. Where no limit
-	// decided on the keys, it takes in the jobs that stand under them by themselves, as [Uncounted]
-	// says, and lets nobody go before Pay has come to the end of that: Effects.Owed.
+	// decided on the keys, it takes in the jobs that stand under them by themselves, as
+	// [turns.NewKeys] says, and lets nobody go before Pay has come to the end of that:
+	// Effects.Owed.
 	//
 	// A limit that is taken away and was not there is NotFound. If the limit of its family is a
 	// rate, that counts as set anew.
@@ -209,9 +210,9 @@ type Limits interface {
 	// Reserve gives moments of keys that are under a rate, [job.Limit.Every] apart, in the order of
 	// the asks, and answers each by its index. Each is given once, to whichever process asks: one
 	// that nobody uses is lost, and there is nothing to repair. A rate that is set or removed holds
-	// at once. Who was given a moment that was not [Near] asks for it again before using it, and is
-	// given another one then; the jobs that wait in custody gate for theirs come out of it when any
-	// rate of the tenant changes.
+	// at once. Who was given a moment that was not [job.MaxSlotWait] asks for it again before using
+	// it, and is given another one then; the jobs that wait in custody gate for theirs come out of
+	// it when any rate of the tenant changes.
 	Reserve(ctx context.Context, tenant string, asks []Ask) ([]Reserved, error)
 	// Moments returns when moments are free of keys of which some were given, key by key; those
 	// without a rate are left out.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/turns"
 )
 
 // startWalk owes the walk by which a limit that is about to be set takes in the jobs that are
@@ -26,7 +26,7 @@ func (t *tx) startWalk(at name) {
 // anyTurns reports whether somebody has a turn on which a limit would decide.
 func (s *State) anyTurns(limit name) bool {
 	for at := range s.turns {
-		for _, span := range store.Spans(limit.name) {
+		for _, span := range turns.Ranges(limit.name) {
 			if at.tenant == limit.tenant && at.name >= span.From && at.name < span.To {
 				return true
 			}
@@ -37,10 +37,10 @@ func (s *State) anyTurns(limit name) bool {
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
 
-// gateKey returns a key with who has turns of it. A limit that is still taking in the jobs that are
+// turnsKey returns a key with who has turns of it. A limit that is still taking in the jobs that are
 // there lets nobody go.
-func (s *State) gateKey(at name) *store.GateKey {
-	k := &store.GateKey{Limit: s.limit(at), Held: s.holders(at)}
+func (s *State) turnsKey(at name) *turns.Key {
+	k := &turns.Key{Limit: s.limit(at), Held: s.holders(at)}
 	if k.Limit != nil {
 		if _, walks := s.walks[name{at.tenant, k.Limit.Key}]; walks {
 			k.Limit = &job.Limit{}
@@ -98,7 +98,7 @@ func (t *tx) walk(most int) (int, error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil },
+	keys := turns.NewKeys(&r.Job, func(key string) bool { return t.limit(name{r.Tenant, key}) != nil },
 		func(key string) bool {
 			l := t.limit(name{r.Tenant, key})
 			if l == nil {

@@ -12,7 +12,7 @@ import (
 
 // Reserve implements [store.Limits].
 func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([]store.Reserved, error) {
-	if err := store.Askable(asks); err != nil {
+	if err := store.CheckAsks(asks); err != nil {
 		return nil, err
 	}
 	return ask(ctx, s, func(t *tx) ([]store.Reserved, error) {
@@ -31,11 +31,11 @@ func (t *tx) reserve(at name, a *store.Ask) store.Reserved {
 	}
 	rate := t.rates[name{at.tenant, l.Key}]
 	r := store.Reserved{First: a.Held.At, Every: l.Every(), Now: t.now, Limit: l, Rate: rate}
-	if a.Holds(rate, t.now) {
+	if a.Held.Holds(at.name, rate, t.now) {
 		return r
 	}
 	m := t.moments[at]
-	r.First = store.Free(m.next, t.now, m.rate != rate, r.Every)
+	r.First = l.NextFree(m.next, t.now, m.rate != rate)
 	set(t, t.moments, at, moments{next: r.Next(a), rate: rate})
 	return r
 }
@@ -50,7 +50,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments
 				continue
 			}
 			m := t.moments[at]
-			free := store.Free(m.next, t.now, m.rate != t.rates[name{at.tenant, l.Key}], l.Every())
+			free := l.NextFree(m.next, t.now, m.rate != t.rates[name{at.tenant, l.Key}])
 			all = append(all, store.Moments{Key: at.name, Limit: *l, In: free.Sub(t.now)})
 		}
 		return all, nil

@@ -90,7 +90,7 @@ func (p *pacing) change() {
 func (p *pacing) again() {
 	slices.SortFunc(p.held, func(a, b store.Ask) int { return a.Held.At.Compare(b.Held.At) })
 	for i := range p.held {
-		if a := p.held[i]; rapid.IntRange(0, 5).Draw(p.T, "soon") == 0 || a.Held.At.Sub(p.now) < store.Near {
+		if a := p.held[i]; rapid.IntRange(0, 5).Draw(p.T, "soon") == 0 || a.Held.At.Sub(p.now) < job.MaxSlotWait {
 			p.held = slices.Delete(p.held, i, i+1)
 			p.ask(a)
 			return
@@ -113,7 +113,7 @@ func (p *pacing) ask(a store.Ask) {
 		switch {
 		case r.Limit == nil:
 			p.uses = append(p.uses, use{at: at})
-		case at.Sub(r.Now) > store.Near:
+		case at.Sub(r.Now) > job.MaxSlotWait:
 			p.uses = append(p.uses, use{at: at, every: r.Every, far: true})
 			p.held = append(p.held, store.Ask{Key: paced, N: 1, Late: 2 * room, Held: job.Moment{
 				Key: paced, At: at, Rate: r.Rate, Late: job.Duration(room),

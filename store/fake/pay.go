@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // Pay implements [store.Jobs].
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	return call(ctx, s, func(t *tx) (n int, err error) {
-		if n, err = t.walk(store.Walked(limit)); err != nil {
+		if n, err = t.walk(turns.WalkSize(limit)); err != nil {
 			return 0, err
 		}
 		n += t.payLines(limit - n)

@@ -65,7 +65,7 @@ func (t *tx) recountTurns(limit int) (n int) {
 func (t *tx) recountLines(limit int) (n int) {
 	for _, at := range t.spots(job.Gate) {
 		owed := slices.ContainsFunc(t.owed, func(d debt) bool { return d.key == at.line })
-		k := t.gateKey(at.line)
+		k := t.turnsKey(at.line)
 		if at.line.name == "" || owed || k.Free(at.line.name) == 0 || n >= limit {
 			continue
 		}

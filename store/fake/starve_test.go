@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -38,9 +39,9 @@ func checkNobodyStarves(t *rapid.T) {
 	}
 	h.look()
 	// In a round each job that runs as it begins ends, in any order: so who gets a turn gives it back within two. A job moves from line
-	// to line until it was passed over MostPassed times, and then waits once for each of its keys. Each time all that need several
+	// to line until it was passed over MaxPassed times, and then waits once for each of its keys. Each time all that need several
 	// keys may go before it, and one of each owner.
-	rounds := 2 * (store.MostPassed + len(h.keys)) * (len(wide) + len(owners))
+	rounds := 2 * (turns.MaxPassed + len(h.keys)) * (len(wide) + len(owners))
 	for round := 0; ; round++ {
 		waiting := slices.DeleteFunc(slices.Clone(wide), func(id job.ID) bool { return h.job(id).Custody != job.Gate })
 		if len(waiting) == 0 {

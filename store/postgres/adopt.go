@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -54,8 +55,8 @@ ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 RETURNING l.walked IS NOT NULL`
 
 // walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks
-// at up to most jobs. It is a transaction of its own, which locks the tenant's gate before jobs,
-// and before that waits for submissions, some of which wait for the gate.
+// at up to most jobs. It is a transaction of its own, which takes the tenant's turns lock before
+// jobs, and before that waits for submissions, some of which wait for the turns lock.
 func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, turns, eff = 0, false, store.Effects{}
@@ -150,7 +151,7 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json(),
 		}}
 		a.Custody = job.Custody(r.text())
-		if a.missing = store.Uncounted(&a.Job, w.decides, w.walk); len(a.missing) > 0 {
+		if a.missing = turns.NewKeys(&a.Job, w.decides, w.walk); len(a.missing) > 0 {
 			w.jobs = append(w.jobs, a)
 		}
 		return nil
@@ -227,8 +228,8 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 	FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
 ) w`
 
-	// lockPayer locks the gate of the tenant: see lockGate. It waits for who has it, for a walk
-	// that only goes on where nobody is at work might never do so.
+	// lockPayer takes the turns lock of the tenant: see lockTurns. It waits for who has it, for a
+	// walk that only goes on where nobody is at work might never do so.
 	lockPayer = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||p.tenant, 0))
 		FROM (SELECT nullif(current_setting('job.payer', true), '') AS tenant) p WHERE p.tenant IS NOT NULL`
 

@@ -75,7 +75,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 					qs = append(qs, finished)
 				// whose turns are handed on later, and the claim comes after that
 				case claim == nil || len(limited) > 0:
-					qs = append(qs, do(tryGate, finished.args[0]), finished, passing(&eff, nil))
+					qs = append(qs, do(tryTurnsLock, finished.args[0]), finished, passing(&eff, nil))
 				case claim.Handed:
 					claim.begins = s.begins.known()
 					if len(others) == 0 {
@@ -83,7 +83,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 					}
 					qs, t.last = append(qs, claim.handed(finished.args[0]), finished), []*query{passing(&eff, claim)}
 				default:
-					qs = append(qs, do(tryGate, finished.args[0]), finished)
+					qs = append(qs, do(tryTurnsLock, finished.args[0]), finished)
 					t.last = append(t.last, passing(&eff, claim))
 				}
 				defer func() { s.turning.Store(turns) }()

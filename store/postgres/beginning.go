@@ -16,8 +16,8 @@ import (
 // It holds at a mark, which is how many debts there have been: nobody has come to stand before it
 // since then who is not owed that his line is looked at. Who comes into a line owes that, and who
 // pays for it makes a mark (see [makeMark]), as who has a line changed without a debt; each has the
-// gate meanwhile. So where the mark is the same still, and nothing is owed, nobody has. A server
-// that takes over, or begins anew, has other marks.
+// turns lock meanwhile. So where the mark is the same still, and nothing is owed, nobody has. A
+// server that takes over, or begins anew, has other marks.
 type beginning struct {
 	Tenant   string    `json:"tenant"`
 	Key      string    `json:"key"`

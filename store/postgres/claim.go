@@ -125,14 +125,14 @@ func slotsLeft(lane string) string {
 }
 
 // claimHanded holds the session as applyFences does, makes all slots $2 those that are left, and
-// takes the gate of the jobs $3 as tryGate does.
+// takes the turns lock of the jobs $3 as tryTurnsLock does.
 var claimHanded = `
 WITH held AS MATERIALIZED (
 	SELECT s.mode = '' AND s.lease_until > pawl.clock() AS works FROM pawl.sessions s WHERE s.id = $1
 		AND s.ended IS NULL FOR KEY SHARE
 )
 SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true),
-	set_config('job.payer', coalesce((` + gateToTry("$3") + `), ''), true) FROM held h`
+	set_config('job.payer', coalesce((` + turnsLockToTry("$3") + `), ''), true) FROM held h`
 
 // A claim answers one row at least, which says whether the session lives. How many slots are left
 // it tells the statements that follow in its transaction.

@@ -16,13 +16,13 @@ import (
 // Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
 var (
 	Statements = map[string]string{
-		"submit": insertJobs, "submit limited": insertLimited, "try gate of": tryGateOf, "await gate of": awaitGateOf, "claim": claimHeads + claimed, "claim told": claimHeads + claimTold, "claim named": claimNamed + claimed, "claim named told": claimNamed + claimTold, "claim handed": claimHanded, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain, "try gate": tryGate, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"submit": insertJobs, "submit limited": insertLimited, "try turns lock of": tryTurnsLockOf, "await turns lock of": awaitTurnsLockOf, "claim": claimHeads + claimed, "claim told": claimHeads + claimTold, "claim named": claimNamed + claimed, "claim named told": claimNamed + claimTold, "claim handed": claimHanded, "apply fences": applyFences, "apply lock": applyLock,
+		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain, "try turns lock": tryTurnsLock, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": lookForWrong, "recount turns": takeUseless, "recount lines": linesUnowed, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":   applySpecs,
 		"apply limited": lockedJobs,
-		"hand on pick":  pickGate, "hand on await": awaitGate, "hand on owed": takeOwed, "hand on limits": gateLimits, "hand on held": gateHeld, "hand on heads": lineHeads, "hand over heads": lineHeadsFree,
+		"hand on pick":  pickTurnsLock, "hand on await": awaitTurnsLock, "hand on owed": takeOwed, "hand on limits": turnsLimits, "hand on held": turnsHeld, "hand on heads": lineHeads, "hand over heads": lineHeadsFree,
 		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
 		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
 		"owed":            whatIsOwed,

@@ -67,9 +67,9 @@ func (a *asking) finished() store.Applied {
 //	1 jobs  2 session  3 epochs  4 ns  5 results  6 digests  7 whether suspicion is cleared
 //
 // A task under limits that has its turns, and nothing else that ties it, is as common as one
-// without: it gives them back. Where this transaction has the gate of their tenant, passOn hands
-// them on. finishPlain leaves it alone: a task without limits does not pay for what is done for
-// those that have some.
+// without: it gives them back. Where this transaction has the turns lock of their tenant, passOn
+// hands them on. finishPlain leaves it alone: a task without limits does not pay for what is done
+// for those that have some.
 var (
 	finishTasks = ends(`j.ties IN (0, `+tieLimited+` | `+tieTurn+`)`, `d.ties & `+tieLimited, `, returned AS (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0))
@@ -130,18 +130,18 @@ WITH x AS MATERIALIZED (
 )` + more
 }
 
-// payer is the tenant whose gate this transaction has.
+// payer is the tenant whose turns lock this transaction has.
 const payer = `(SELECT nullif(current_setting('job.payer', true), ''))`
 
 var (
-	// tryGate takes the gate of a tenant some of whose jobs $1 are under limits, if it can be had
-	// at once: see lockGate.
-	tryGate = `SELECT set_config('job.payer', g.tenant, true) FROM (` + gateToTry("$1") + `) g`
+	// tryTurnsLock takes the turns lock of a tenant some of whose jobs $1 are under limits, if it
+	// can be had at once: see lockTurns.
+	tryTurnsLock = `SELECT set_config('job.payer', g.tenant, true) FROM (` + turnsLockToTry("$1") + `) g`
 
-	// tryGateFor is tryGate for a tenant. It does not try where all there is to do is to look at
-	// lines $2 for jobs $3, which have come to stand behind others: what is free there is owed
-	// already. NULL: there is more to do.
-	tryGateFor = `
+	// tryTurnsLockFor is tryTurnsLock for a tenant. It does not try where all there is to do is to
+	// look at lines $2 for jobs $3, which have come to stand behind others: what is free there is
+	// owed already. NULL: there is more to do.
+	tryTurnsLockFor = `
 SELECT o.crowded, CASE
 	WHEN NOT o.crowded THEN pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))
 	ELSE false END FROM (
@@ -150,23 +150,24 @@ SELECT o.crowded, CASE
 			OFFSET 0)) AS crowded OFFSET 0
 ) o`
 
-	// tryGateOf is tryGate for a tenant, where of some keys there is one for which nobody waits.
-	// awaitGateOf waits for who has it.
-	tryGateOf   = gateOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)
-	awaitGateOf = gateOf(`pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0)) IS NOT NULL`)
+	// tryTurnsLockOf is tryTurnsLock for a tenant, where of some keys there is one for which nobody
+	// waits. awaitTurnsLockOf waits for who has it.
+	tryTurnsLockOf   = turnsLockOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)
+	awaitTurnsLockOf = turnsLockOf(`pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0)) IS NOT NULL`)
 
-	// gatePatience is for how long a submission waits for the gate. Who has it may be frozen.
-	gatePatience = `SET LOCAL lock_timeout = '1s'`
+	// turnsLockPatience is for how long a submission waits for the turns lock. Who has it may be
+	// frozen.
+	turnsLockPatience = `SET LOCAL lock_timeout = '1s'`
 )
 
-// gateToTry is the tenant, some of whose jobs are under limits, if its gate is had.
-func gateToTry(jobs string) string {
+// turnsLockToTry is the tenant, some of whose jobs are under limits, if its turns lock is had.
+func turnsLockToTry(jobs string) string {
 	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[])
 		AND j.ties & ` + tieLimited + ` <> 0 LIMIT 1) l
 		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
 }
 
-func gateOf(lock string) string {
+func turnsLockOf(lock string) string {
 	return `
 SELECT set_config('job.payer', $1::text, true) WHERE CASE
 	WHEN EXISTS (SELECT FROM unnest($2::text[]) k(key)
@@ -205,7 +206,7 @@ func passing(eff *store.Effects, claim *claiming) *query {
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
 const mostPassedOn = "200"
 
-// freeOf is how many more jobs may have turns of a key of the payer's: see [store.GateKey.Free].
+// freeOf is how many more jobs may have turns of a key of the payer's: see [turns.Key.Free].
 // None may, where the line is about to be closed.
 func freeOf(key string) string {
 	of := `regexp_replace(` + key + `, '^ahead/', '')`
@@ -220,7 +221,7 @@ func freeOf(key string) string {
 }
 
 // passOn hands the turns that finishTasks took back to those who wait for them, in the same
-// transaction: what [store.Gate.Hand] says of tasks of one owner who are under one limit each, and
+// transaction: what [turns.Keys.Hand] says of tasks of one owner who are under one limit each, and
 // so need to be compared with nobody. The keys for which others wait it leaves owed, and those
 // where it meets a job that somebody else has locked: it waits for none, for it has locked jobs
 // itself.

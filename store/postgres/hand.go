@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -21,15 +22,15 @@ const mostHeads = 2000
 const mostHandedOver = 200
 
 // lookAhead is how many more jobs of a line are looked at than there are free places, for their
-// owners together: see [store.Apiece].
+// owners together: see [turns.PerOwner].
 const lookAhead = 2
 
 // handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It
-// is a transaction of its own, for it locks the tenant's gate before jobs.
+// is a transaction of its own, for it takes the tenant's turns lock before jobs.
 func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
-		h := handing{limit: limit, gate: store.Gate{Keys: map[string]*store.GateKey{}}, rows: map[job.ID]*job.Job{}}
+		h := handing{limit: limit, known: turns.Keys{}, rows: map[job.ID]*job.Job{}}
 		h.cause = job.CauseTurn
 		owed := read(takeOwed, func(r *reader) error {
 			h.tenant, h.now = r.text(), r.time()
@@ -39,9 +40,9 @@ func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effe
 			}
 			return nil
 		}, min(limit, mostHanded))
-		err := t.send(do(pickGate), owed)
+		err := t.send(do(pickTurnsLock), owed)
 		if err == nil && paid == 0 {
-			err = t.send(do(awaitGate), owed)
+			err = t.send(do(awaitTurnsLock), owed)
 		}
 		if err == nil && len(h.keys) > 0 {
 			err = h.hand(t, lineHeads)
@@ -68,7 +69,7 @@ type handing struct {
 	tenant string
 	limit  int
 	keys   []string // that are owed
-	gate   store.Gate
+	known  turns.Keys
 	rows   map[job.ID]*job.Job
 	served []*query
 
@@ -76,12 +77,12 @@ type handing struct {
 }
 
 // handOver writes changes, and in the same transaction hands on what they owe to those who wait for
-// turns: the gate is only tried, for it comes after the locks of jobs here. What is left it owes,
-// as without the gate, or where a job that is next is locked by somebody else, or where a line is
-// about to be closed: whether it is, say the groups, which are locked last.
+// turns: the turns lock is only tried, for it comes after the locks of jobs here. What is left it
+// owes, as without the lock, or where a job that is next is locked by somebody else, or where a
+// line is about to be closed: whether it is, say the groups, which are locked last.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h := handing{
-		limit: mostHandedOver, gate: store.Gate{Keys: map[string]*store.GateKey{}},
+		limit: mostHandedOver, known: turns.Keys{},
 		rows: map[job.ID]*job.Job{},
 	}
 	h.cause, h.now = job.CauseTurn, c.now
@@ -92,7 +93,7 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 		return t.join(c, eff, c.queries()...)
 	}
 	crowded, has := false, false
-	try := read(tryGateFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant,
+	try := read(tryTurnsLockFor, func(r *reader) error { crowded, has = r.bool(), r.bool(); return nil }, h.tenant,
 		h.keys, c.entering())
 	if err := t.send(append(c.queries(), try)...); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (c *changes) entering() [][16]byte {
 	return append(values(c.after, id), values(c.inLine, id)...)
 }
 
-// hand reads what the gate must know and, with a statement, the heads of lines; it decides, and
+// hand reads what the decision needs and, with a statement, the heads of lines; it decides, and
 // notes what becomes of them.
 func (h *handing) hand(t *tx, heads string) error {
 	slices.Sort(h.keys)
@@ -164,7 +165,7 @@ func (h *handing) hand(t *tx, heads string) error {
 	var free, orders, closed []string
 	var shared []lineHead
 	for _, key := range h.keys {
-		k := h.gate.Keys[key]
+		k := h.known[key]
 		switch n := k.Free(key); {
 		case n == 0:
 			if k.Closed(key) {
@@ -174,8 +175,8 @@ func (h *handing) hand(t *tx, heads string) error {
 		case job.Ordered(key):
 			orders = append(orders, key)
 		default:
-			l := lineHead{key: key, most: min(n, h.limit) + lookAhead, owners: k.Owners(key) + 1}
-			if k.Many() {
+			l := lineHead{key: key, most: min(n, h.limit) + lookAhead, owners: k.MaxOwners(key) + 1}
+			if k.InRound() {
 				l.from, _ = k.Last()
 			}
 			shared = append(shared, l)
@@ -192,7 +193,7 @@ func (h *handing) hand(t *tx, heads string) error {
 	owners, total := h.owners(shared)
 	var around []lineHead
 	for i, l := range shared {
-		switch last, _ := h.gate.Keys[l.key].Last(); {
+		switch last, _ := h.known[l.key].Last(); {
 		case l.from != "" && owners[i] < l.owners: // and the first ones
 			l.from, l.owners = "", l.owners-owners[i]
 		case l.from != last && owners[i] >= l.owners: // they have come to be many
@@ -211,7 +212,7 @@ func (h *handing) hand(t *tx, heads string) error {
 		owners, total = h.owners(shared)
 	}
 	for i, l := range shared {
-		h.gate.Keys[l.key].Cut(max(1, min(store.Apiece(l.most, owners[i]), mostHeads/max(1, total))))
+		h.known[l.key].Trim(max(1, min(turns.PerOwner(l.most, owners[i]), mostHeads/max(1, total))))
 	}
 	if others := h.others(); len(others) > 0 {
 		if err := t.send(h.know(others)...); err != nil {
@@ -220,12 +221,12 @@ func (h *handing) hand(t *tx, heads string) error {
 	}
 	was := map[string]map[string]float64{}
 	for _, key := range free {
-		was[key] = maps.Clone(h.gate.Keys[key].Served)
+		was[key] = maps.Clone(h.known[key].Served)
 	}
 	all := slices.Concat(free, closed)
-	done := h.gate.Hand(all, h.limit)
+	done := h.known.Hand(all, h.limit)
 	if missed { // some left the line before they were locked, and who stands behind them was not looked at
-		done.Left = all
+		done.Again = all
 	}
 	return h.note(free, was, done)
 }
@@ -253,14 +254,14 @@ func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []
 			return nil
 		}
 		h.rows[j.ID] = &j
-		k := h.gate.Keys[j.Line]
-		w := store.WaiterOf(&j)
+		k := h.known[j.Line]
+		w := turns.WaiterOf(&j)
 		k.Line = append(k.Line, w)
 		return nil
 	}, h.tenant, values(shared, func(l *lineHead) string { return l.key }), values(
 		shared, func(l *lineHead) int { return l.most }), mostHeads,
 		nonNil(orders), nonNil(closed), values(shared, func(l *lineHead) string { return l.from }), values(shared,
-			func(l *lineHead) int { return l.owners }), store.Spread))
+			func(l *lineHead) int { return l.owners }), turns.MinConsidered))
 	return found < first, err
 }
 
@@ -268,7 +269,7 @@ func (h *handing) read(t *tx, heads string, shared []lineHead, orders, closed []
 func (h *handing) owners(lines []lineHead) (each []int, total int) {
 	for _, l := range lines {
 		seen := map[string]bool{}
-		for _, w := range h.gate.Keys[l.key].Line {
+		for _, w := range h.known[l.key].Line {
 			seen[w.Owner] = true
 		}
 		each, total = append(each, len(seen)), total+len(seen)
@@ -283,20 +284,20 @@ func (h *handing) know(keys []string) []*query {
 	for i, key := range keys {
 		of[i] = job.LimitOf(key)
 		families[i] = job.Family(of[i])
-		k := &store.GateKey{Held: map[string]int{}, Limit: job.Implied(key)}
-		if h.gate.Keys[key] = k; k.Limit != nil {
+		k := &turns.Key{Held: map[string]int{}, Limit: job.Implied(key)}
+		if h.known[key] = k; k.Limit != nil {
 			implied = append(implied, key)
 		}
 	}
 	return []*query{
-		read(gateHeld, func(r *reader) error {
-			k, owner := h.gate.Keys[r.text()], r.text()
+		read(turnsHeld, func(r *reader) error {
+			k, owner := h.known[r.text()], r.text()
 			k.Held[owner] = r.int()
 			return nil
 		}, h.tenant, keys, of, families, implied),
-		read(gateLimits, func(r *reader) error {
+		read(turnsLimits, func(r *reader) error {
 			key := r.text()
-			k, l := h.gate.Keys[key], r.limit()
+			k, l := h.known[key], r.limit()
 			k.Limit = &l
 			if closing := r.bool(); closing || h.closing[spot{h.tenant, job.LimitOf(key)}] {
 				k.Limit = l.Shut(key, 0)
@@ -305,7 +306,7 @@ func (h *handing) know(keys []string) []*query {
 		}, h.tenant, keys, of, families),
 		read(`SELECT v.key, v.served FROM pawl.served v WHERE v.tenant = $1 AND v.key = ANY ($2::text[])`,
 			func(r *reader) error {
-				k := h.gate.Keys[r.text()]
+				k := h.known[r.text()]
 				return json.Unmarshal(r.next(), &k.Served)
 			}, h.tenant, keys),
 	}
@@ -315,8 +316,8 @@ func (h *handing) know(keys []string) []*query {
 func (h *handing) others() (keys []string) {
 	seen := map[string]bool{}
 	for _, j := range h.rows {
-		for _, key := range store.WaiterOf(j).Keys {
-			if h.gate.Keys[key] == nil && !seen[key] {
+		for _, key := range turns.WaiterOf(j).Keys {
+			if h.known[key] == nil && !seen[key] {
 				seen[key] = true
 				keys = append(keys, key)
 			}
@@ -327,13 +328,13 @@ func (h *handing) others() (keys []string) {
 
 // note notes what becomes of those who waited in the lines of keys, and of what was served there
 // before.
-func (h *handing) note(keys []string, was map[string]map[string]float64, done store.Handing) error {
+func (h *handing) note(keys []string, was map[string]map[string]float64, done turns.Decision) error {
 	for _, id := range done.Grant {
 		j := h.rows[id]
 		if _, err := h.add(j, job.Granted(j)); err != nil {
 			return err
 		}
-		h.take(j, store.WaiterOf(j).Lacks())
+		h.take(j, turns.WaiterOf(j).Lacks())
 	}
 	h.putOff(done)
 	for _, m := range done.Move {
@@ -345,11 +346,11 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done st
 			h.changes.handOn = append(h.changes.handOn, spot{h.tenant, key})
 		}
 	}
-	for _, key := range done.Left {
+	for _, key := range done.Again {
 		h.changes.handOn = append(h.changes.handOn, spot{h.tenant, key})
 	}
 	for _, key := range keys {
-		switch now := h.gate.Keys[key].Served; {
+		switch now := h.known[key].Served; {
 		case maps.Equal(now, was[key]):
 		case now == nil:
 			h.served = append(h.served, do(`DELETE FROM pawl.served v WHERE v.tenant = $1 AND v.key = $2`, h.tenant,
@@ -369,7 +370,7 @@ const plenty = 20
 // putOff lets the places ahead wait that those who got their turns have given back, where others
 // still stand in line who are ready for theirs. Jobs that are made ready some at a time take fewer
 // transactions, and nobody waits for them yet.
-func (h *handing) putOff(done store.Handing) {
+func (h *handing) putOff(done turns.Decision) {
 	gone := map[job.ID]bool{}
 	for _, id := range done.Grant {
 		gone[id] = true
@@ -378,9 +379,9 @@ func (h *handing) putOff(done store.Handing) {
 		gone[m.Job] = true
 	}
 	h.handOn = slices.DeleteFunc(h.handOn, func(s spot) bool {
-		k := h.gate.Keys[job.LimitOf(s.key)]
+		k := h.known[job.LimitOf(s.key)]
 		waits := k != nil && k.Limit != nil && s.key != job.LimitOf(s.key) && k.Limit.Places(s.key) >= plenty &&
-			slices.ContainsFunc(k.Line, func(w store.Waiter) bool { return !gone[w.Job] })
+			slices.ContainsFunc(k.Line, func(w turns.Waiter) bool { return !gone[w.Job] })
 		if waits {
 			h.later = append(h.later, s)
 		}
@@ -394,10 +395,10 @@ func (h *handing) take(j *job.Job, keys []string) {
 	}
 }
 
-// pickGate locks the gate of the tenant to whom turns are owed for the longest, of those whose gate
-// nobody holds, and says to the statements that follow which one it is. They begin after that: see
-// lockGate.
-const pickGate = `
+// pickTurnsLock takes the turns lock of the tenant to whom turns are owed for the longest, of those
+// whose lock nobody holds, and says to the statements that follow which one it is. They begin after
+// that: see lockTurns.
+const pickTurnsLock = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
 		(SELECT o.tenant, o.seq FROM pawl.turns_owed o ORDER BY o.tenant, o.seq LIMIT 1)
@@ -408,8 +409,9 @@ SELECT set_config('job.payer', d.tenant, true) FROM (
 	SELECT t.tenant FROM tenants t ORDER BY t.seq OFFSET 0
 ) d WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||d.tenant, 0)) LIMIT 1`
 
-// awaitGate waits for a gate that others have: they hold it for no longer than a transaction.
-const awaitGate = `
+// awaitTurnsLock waits for a turns lock that others have: they hold it for no longer than a
+// transaction.
+const awaitTurnsLock = `
 SELECT set_config('job.payer', o.tenant, true),
 	pg_advisory_xact_lock(hashtextextended('pawl.turns/'||o.tenant, 0)) FROM (
 	SELECT o.tenant FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1
@@ -438,9 +440,9 @@ WITH keys AS MATERIALIZED (
 )
 SELECT current_setting('job.payer', true), pawl.clock(), w.key, w.waits FROM waited w`
 
-	// gateHeld counts the turns of keys that are under a limit, which is set or, of those in $5,
+	// turnsHeld counts the turns of keys that are under a limit, which is set or, of those in $5,
 	// implied.
-	gateHeld = `
+	turnsHeld = `
 SELECT k.key, t.owner, t.n FROM (
 	SELECT k.key FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family)
 	WHERE k.key = ANY ($5::text[]) OR EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = $1
@@ -455,11 +457,11 @@ SELECT k.key, t.owner, t.n FROM (
 		WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine
 )
 
-// gateLimits answers under which limits keys are, their own or those of their families, and whether
-// their lines are about to be closed. It comes after gateHeld: of a block whose turns that has not
-// counted any more, this has seen what its line is owed. 2 are keys, 3 those of their limits, 4
-// those of the families.
-var gateLimits = `
+// turnsLimits answers under which limits keys are, their own or those of their families, and
+// whether their lines are about to be closed. It comes after turnsHeld: of a block whose turns that
+// has not counted any more, this has seen what its line is owed. 2 are keys, 3 those of their
+// limits, 4 those of the families.
+var turnsLimits = `
 SELECT k.key, ` + limitColumns + `, ` + isClosing("$1", "k.own") + `
 	FROM unnest($2::text[], $3::text[], $4::text[]) k(key, own, family) CROSS JOIN LATERAL (
 	SELECT l.* FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.own, k.family])

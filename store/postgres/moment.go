@@ -12,7 +12,7 @@ import (
 
 // Reserve implements [store.Limits]. Where no rate is set it is one statement that reads.
 func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (all []store.Reserved, err error) {
-	if err := store.Askable(asks); err != nil {
+	if err := store.CheckAsks(asks); err != nil {
 		return nil, err
 	}
 	wanted := map[string]wants{}
@@ -28,7 +28,7 @@ func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) (a
 			if rated := r.reserved(&all[i]); !rated {
 				return nil
 			}
-			if all[i].First = asks[i].Held.At; !asks[i].Holds(all[i].Rate, now) {
+			if all[i].First = asks[i].Held.At; !asks[i].Held.Holds(keys[i], all[i].Rate, now) {
 				all[i].First = time.Time{}
 				w := wanted[keys[i]]
 				wanted[keys[i]] = wants{w.n + asks[i].N, w.late + asks[i].Late}
@@ -118,7 +118,7 @@ const (
 		WHERE l.tenant = $1 AND l.key IN (k.key, k.family) AND l.rate IS NOT NULL ORDER BY l.key = k.key DESC
 			LIMIT 1) l`
 
-	// free is the next free moment of m, as [store.Free] says.
+	// free is the next free moment of m, as [job.Limit.NextFree] says.
 	free = `greatest(x.now, CASE WHEN m.rate = l.rate THEN m.next
 		ELSE least(m.next, x.now + interval '1 second' + l.step) END)`
 
@@ -129,7 +129,7 @@ const (
 
 	// lockRates keeps the rates of a tenant as they are. Who changes one locks out the others with
 	// setRates: nobody gives moments by what is said no more. What it guards is read in later
-	// statements, as after lockGate.
+	// statements, as after lockTurns.
 	lockRates = `SELECT pg_advisory_xact_lock_shared(hashtextextended('pawl.rates/'||$1::text, 0))`
 	setRates  = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.rates/'||$1::text, 0))`
 

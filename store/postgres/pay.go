@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -11,7 +12,7 @@ import (
 func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) {
 	var paid int
 	var eff store.Effects
-	turns, walks, lines := false, false, false // are owed
+	owesTurns, owesWalks, owesLines := false, false, false // are owed
 	err := s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
 		c := changes{cause: job.CausePaid}
@@ -34,14 +35,14 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		}
 		c.effects(&eff)
 		return t.commit(append(c.queries(), read(whatIsOwed, func(r *reader) error {
-			eff.Owed, turns, walks, lines = r.bool(), r.bool(), r.bool(), r.bool()
+			eff.Owed, owesTurns, owesWalks, owesLines = r.bool(), r.bool(), r.bool(), r.bool()
 			return nil
 		}))...)
 	})
 	if err != nil {
 		return 0, store.Effects{}, err
 	}
-	eff.Owed = eff.Owed || turns || walks || lines
+	eff.Owed = eff.Owed || owesTurns || owesWalks || owesLines
 	pay := func(n int, more store.Effects, err error) error {
 		if err != nil {
 			if eff.Owed = true; paid > 0 {
@@ -55,21 +56,21 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		paid, eff.Owed, eff.Later = paid+n, more.Owed, eff.Later || more.Later
 		return nil
 	}
-	if lines && paid < limit {
+	if owesLines && paid < limit {
 		n, more, err := s.shut(ctx, limit-paid)
-		turns, walks = turns || n > 0, walks || n > 0
+		owesTurns, owesWalks = owesTurns || n > 0, owesWalks || n > 0
 		if err := pay(n, more, err); err != nil {
 			return 0, store.Effects{}, err
 		}
 	}
-	if walks && paid < limit {
-		n, owes, more, err := s.walk(ctx, store.Walked(limit-paid))
+	if owesWalks && paid < limit {
+		n, owes, more, err := s.walk(ctx, turns.WalkSize(limit-paid))
 		if err := pay(n, more, err); err != nil {
 			return 0, store.Effects{}, err
 		}
-		turns = turns || owes
+		owesTurns = owesTurns || owes
 	}
-	if turns && paid < limit {
+	if owesTurns && paid < limit {
 		if err := pay(s.handOn(ctx, limit-paid)); err != nil {
 			return 0, store.Effects{}, err
 		}

@@ -6,10 +6,10 @@
 // expiry, submissions with keys or prerequisites) it is two pieces. Either way the number of round
 // trips does not depend on the number of jobs, which travel as arrays.
 //
-// Locks are taken in one order everywhere: the session or the idempotency key, queues, the gate of
-// a tenant, jobs by id, specs by id, unique keys, external ids, groups of blocked jobs. So calls do
-// not deadlock; where PostgreSQL says that they did, or that it could not serialize them, the call
-// is made again, a few times.
+// Locks are taken in one order everywhere: the session or the idempotency key, queues, the turns
+// lock of a tenant, jobs by id, specs by id, unique keys, external ids, groups of blocked jobs. So
+// calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
+// the call is made again, a few times.
 //
 // What decides about time is the database's clock.
 package postgres

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -60,7 +61,7 @@ func hasFree(line string, held int, l job.Limit) bool {
 	if line == "" {
 		return true
 	}
-	k := store.GateKey{Limit: job.Implied(line), Held: map[string]int{"": held}}
+	k := turns.Key{Limit: job.Implied(line), Held: map[string]int{"": held}}
 	if l.Key != "" {
 		k.Limit = &l
 	}
@@ -91,14 +92,14 @@ func (s *Store) recount(ctx context.Context, limit int) (n int, eff store.Effect
 }
 
 // mend gives back turns of a tenant that nobody has a use for, and owes free places to those who
-// wait beside them. While it holds the gate's lock nobody gets turns and nothing that is owed is
+// wait beside them. While it holds the turns lock nobody gets turns and nothing that is owed is
 // paid: so it reads first what is free, and then what is owed.
-func (s *Store) mend(ctx context.Context, tenant string, limit int) (turns, lines int, err error) {
+func (s *Store) mend(ctx context.Context, tenant string, limit int) (useless, unowed int, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
-		turns, lines = 0, 0
-		h := handing{tenant: tenant, gate: store.Gate{Keys: map[string]*store.GateKey{}}}
-		err := t.send(do(lockGate, tenant), read(takeUseless, func(r *reader) error {
-			turns++
+		useless, unowed = 0, 0
+		h := handing{tenant: tenant, known: turns.Keys{}}
+		err := t.send(do(lockTurns, tenant), read(takeUseless, func(r *reader) error {
+			useless++
 			h.changes.handOn = append(h.changes.handOn, spot{tenant, r.text()})
 			return nil
 		}, tenant, limit), read(linesOf, func(r *reader) error { h.keys = append(h.keys, r.text()); return nil },
@@ -107,8 +108,8 @@ func (s *Store) mend(ctx context.Context, tenant string, limit int) (turns, line
 			err = t.send(append(h.know(h.keys), read(linesUnowed, func(r *reader) error {
 				key := r.text()
 				given := slices.Contains(h.changes.handOn, spot{tenant, key})
-				if lines < limit && !given && h.gate.Keys[key].Free(key) > 0 {
-					lines++
+				if unowed < limit && !given && h.known[key].Free(key) > 0 {
+					unowed++
 					h.changes.handOn = append(h.changes.handOn, spot{tenant, key})
 				}
 				return nil
@@ -122,7 +123,7 @@ func (s *Store) mend(ctx context.Context, tenant string, limit int) (turns, line
 	if err != nil {
 		return 0, 0, err
 	}
-	return turns, lines, nil
+	return useless, unowed, nil
 }
 
 const (

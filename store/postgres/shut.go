@@ -8,7 +8,7 @@ import (
 )
 
 // shut gives up to limit lines of a tenant the places that groups leave them: see [store.Group]. It
-// locks the tenant's gate before these.
+// takes the tenant's turns lock before these.
 func (s *Store) shut(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	var l lines
 	err = s.call(ctx, everyone, func(t *tx) error {

@@ -131,7 +131,7 @@ type insertion struct {
 	broken map[job.ID]bool // jobs that a prerequisite has failed already: they wait until that is written
 	due    map[job.ID]time.Time
 	limits checks
-	waits  bool // for the gate: no job is locked before
+	waits  bool // for the turns lock: no job is locked before
 	owed   bool // turns are owed
 	later  bool // some are that may wait
 }
@@ -173,9 +173,9 @@ func (in *insertion) insert() (qs []*query) {
 		switch {
 		case len(js) > mostAtOnce:
 		case in.waits:
-			qs = append(qs, do(gatePatience), do(awaitGateOf, in.sub.Tenant, first))
+			qs = append(qs, do(turnsLockPatience), do(awaitTurnsLockOf, in.sub.Tenant, first))
 		default:
-			qs = append(qs, do(tryGateOf, in.sub.Tenant, first))
+			qs = append(qs, do(tryTurnsLockOf, in.sub.Tenant, first))
 		}
 	}
 	text := func(f func(j *job.Job) string) []string {
@@ -247,9 +247,9 @@ func (in *insertion) insert() (qs []*query) {
 // inserted nobody else hands turns on.
 const mostAtOnce = 1000
 
-// fewestToWait is from how many jobs on a submission waits for the gate, for a second at most: who
-// has it may be frozen. To hand turns to so many afterwards takes longer and writes each once more.
-// Without the wait 17,000 of 20,000 tasks under 1,000 free keys were left in line.
+// fewestToWait is from how many jobs on a submission waits for the turns lock, for a second at
+// most: who has it may be frozen. To hand turns to so many afterwards takes longer and writes each
+// once more. Without the wait 17,000 of 20,000 tasks under 1,000 free keys were left in line.
 const fewestToWait = 50
 
 // firstTurns returns the keys of the turns that the jobs need before they go anywhere.
@@ -298,9 +298,9 @@ func (in *insertion) labels() (l labelRows) {
 var insertJobs = inserting(false)
 
 // insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has
-// the gate, and nobody waits for turns of a key of which there are as many as its jobs want, these
-// have them at once: those of an order only where that is all they need. What is asked of each row
-// with IN is looked up, where a join might compare each with each.
+// the turns lock, and nobody waits for turns of a key of which there are as many as its jobs want,
+// these have them at once: those of an order only where that is all they need. What is asked of
+// each row with IN is looked up, where a join might compare each with each.
 //
 //	31 keys of its turns  32 that for which it waits first  33 that of its order  34 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -46,7 +47,7 @@ func (t *tx) oweWalk(tenant, key string, eff *store.Effects) error {
 
 // anyTurns reports whether somebody has a turn on which a limit would decide.
 func (t *tx) anyTurns(tenant, limit string) (bool, error) {
-	for _, s := range store.Spans(limit) {
+	for _, s := range turns.Ranges(limit) {
 		if found, err := t.exists(`SELECT 1 FROM turns WHERE tenant = ? AND key >= ? AND key < ? LIMIT 1`, tenant,
 			s.From, s.To); found || err != nil {
 			return found, err
@@ -149,7 +150,7 @@ func (t *tx) asked(seqs []int64) (rs []row, err error) {
 
 // takeIn puts a job under the keys on which limits decide by now.
 func (t *tx) takeIn(r *row, all limits, eff *store.Effects) error {
-	keys := store.Uncounted(&r.Job, func(key string) bool { return all.deciding(key) != nil }, all.takesIn)
+	keys := turns.NewKeys(&r.Job, func(key string) bool { return all.deciding(key) != nil }, all.takesIn)
 	if len(keys) == 0 {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 
 // Reserve implements [store.Limits].
 func (s *Store) Reserve(ctx context.Context, tenant string, asks []store.Ask) ([]store.Reserved, error) {
-	if err := store.Askable(asks); err != nil {
+	if err := store.CheckAsks(asks); err != nil {
 		return nil, err
 	}
 	var all []store.Reserved
@@ -49,10 +49,10 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 			r.Rate, next, given = id(v[0]), instant(v[1]), id(v[2])
 			return nil
 		}, a.Key, tenant, l.Key)
-	if err != nil || a.Holds(r.Rate, now) {
+	if err != nil || a.Held.Holds(a.Key, r.Rate, now) {
 		return r, err
 	}
-	r.First = store.Free(next, now, given != r.Rate, r.Every)
+	r.First = l.NextFree(next, now, given != r.Rate)
 	after := r.Next(a)
 	_, err = t.run(`INSERT INTO moments (tenant, key, next, rate) VALUES (?, ?, ?, ?) ON CONFLICT (tenant, key)
 		DO UPDATE SET next = excluded.next, rate = excluded.rate`,
@@ -101,7 +101,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 		if l == nil || len(all) == store.Within(q.Limit, 100, 1000) {
 			continue
 		}
-		free := store.Free(m.next, now, m.rate != sets[l.Key].rate, l.Every())
+		free := l.NextFree(m.next, now, m.rate != sets[l.Key].rate)
 		all = append(all, store.Moments{Key: m.key, Limit: *l, In: free.Sub(now)})
 	}
 	return all, errors.Join(append(broken, err)...)

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -15,7 +16,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
 		var err error
-		if n, err = t.walk(store.Walked(limit), &eff); err != nil {
+		if n, err = t.walk(turns.WalkSize(limit), &eff); err != nil {
 			return err
 		}
 		lines, err := t.payLines(limit-n, &eff)

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -150,11 +151,11 @@ func (t *tx) takeAway(wrong []heldTurn) (n int, err error) {
 // oweUnowed owes free places to those who wait beside them.
 func (t *tx) oweUnowed(lines []owed, limit int) (n int, err error) {
 	for _, l := range lines {
-		g := store.Gate{Keys: map[string]*store.GateKey{}}
-		if err := t.know(&g, l.tenant, []string{l.key}); err != nil {
+		g := turns.Keys{}
+		if err := t.know(g, l.tenant, []string{l.key}); err != nil {
 			return 0, err
 		}
-		if n == limit || g.Keys[l.key].Free(l.key) == 0 {
+		if n == limit || g[l.key].Free(l.key) == 0 {
 			continue
 		}
 		forgotten, err := t.exists(`SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1

@@ -326,7 +326,7 @@ type tx struct {
 
 	waiting  changes          // written by flush
 	moved    map[place]int    // how many more jobs wait in queues since the call began
-	turning  turns            // written by flush
+	turning  turnBatch        // written by flush
 	owing    map[spot]bool    // to which the call has written down that turns are owed
 	returned map[spot]bool    // turns that an apply hands on when it is through; nil: they are owed
 	joined   map[spot]*joined // groups that an apply writes when it is through; nil: they are written at once

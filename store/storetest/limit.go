@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -230,7 +231,7 @@ func keeping(w *world) (keeps, waits, session job.ID, runs job.Job) {
 	keeps = w.add(newTask(under("a", "b"), withPriority(9)))
 	w.pay()
 	for w.job(keeps).Ties&job.TieKept == 0 {
-		if w.job(keeps).Passed > 2*store.MostPassed {
+		if w.job(keeps).Passed > 2*turns.MaxPassed {
 			w.Fatalf("it keeps nothing: %+v", w.job(keeps))
 		}
 		at, key := &runsA, "a"

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/turns"
 )
 
 func limitFair(w *world) {
@@ -39,7 +39,7 @@ func limitFair(w *world) {
 }
 
 func limitRound(w *world) {
-	const owners, places = store.MostOwners + 30, 20
+	owners, places := (&turns.Key{}).MaxOwners("gpu")+30, 20
 	w.limit(most("gpu", 0))
 	var want []string // who goes, one after the other
 	for i := range owners {
@@ -78,10 +78,10 @@ func limitRound(w *world) {
 
 // limitFlicker: as many owners wait as are looked at, and now and then one more.
 func limitFlicker(w *world) {
-	const turns = 20
+	const places = 20
 	w.limit(most("gpu", 0))
-	w.addMany(turns, under("gpu"), ownedBy("u070"), withPriority(0)) // it would go first
-	for i := range store.MostOwners {
+	w.addMany(places, under("gpu"), ownedBy("u070"), withPriority(0)) // it would go first
+	for i := range (&turns.Key{}).MaxOwners("gpu") {
 		if i != 70 {
 			w.add(newTask(under("gpu"), ownedBy(fmt.Sprintf("u%03d", i))))
 		}
@@ -92,7 +92,7 @@ func limitFlicker(w *world) {
 	w.pay()
 	session := w.session()
 	ran := map[string]int{}
-	for range turns {
+	for range places {
 		j := w.claimOne(session)
 		if ran[j.Owner]++; j.Owner == "aaa" {
 			w.must(finish(j, by(session)))
@@ -104,8 +104,8 @@ func limitFlicker(w *world) {
 		w.must(finish(j, by(session)))
 		w.pay()
 	}
-	if ran["aaa"] > 2 || ran["u070"] > 2 || len(ran) < turns-2 {
-		w.Errorf("%d turns went to %v", turns, ran)
+	if ran["aaa"] > 2 || ran["u070"] > 2 || len(ran) < places-2 {
+		w.Errorf("%d turns went to %v", places, ran)
 	}
 	checkTurns(w)
 }

@@ -191,9 +191,9 @@ func momentsLate(w *world) {
 	late := func(d time.Duration) store.Ask { return store.Ask{Key: launches, N: 1, Late: d} }
 	first := w.moments(launches, 100) // the clock does not come near any of those that follow
 	all := w.reserve(late(time.Second), store.Ask{Key: launches, N: 3}, store.Ask{Key: "dials/lab", N: 1},
-		late(store.MostLate), late(time.Microsecond), late(0))
+		late(store.MaxLate), late(time.Microsecond), late(0))
 	at := first.Moment(100)
-	for i, room := range []time.Duration{0, time.Second, -1, 2 * first.Every, store.MostLate, time.Microsecond} {
+	for i, room := range []time.Duration{0, time.Second, -1, 2 * first.Every, store.MaxLate, time.Microsecond} {
 		if room < 0 {
 			continue // it is of another key
 		}
@@ -206,9 +206,9 @@ func momentsLate(w *world) {
 		w.Errorf("then %v was given, want %v", next.First, at)
 	}
 	// It may be asked for again as late as it may be used, and its room is not added once more.
-	held := job.Moment{Key: launches, At: all[3].First, Rate: all[3].Rate, Late: job.Duration(store.MostLate)}
-	again := store.Ask{Key: launches, N: 1, Held: held, Late: store.MostLate}
-	w.clock.Advance(held.At.Sub(all[3].Now) + store.MostLate - time.Minute)
+	held := job.Moment{Key: launches, At: all[3].First, Rate: all[3].Rate, Late: job.Duration(store.MaxLate)}
+	again := store.Ask{Key: launches, N: 1, Held: held, Late: store.MaxLate}
+	w.clock.Advance(held.At.Sub(all[3].Now) + store.MaxLate - time.Minute)
 	if r := w.reserve(again)[0]; !r.First.Equal(held.At) {
 		w.Errorf("%v was held, and it is %v at %v", held.At, r.First, r.Now)
 	}
@@ -218,7 +218,7 @@ func momentsLate(w *world) {
 		w.Errorf("%v has passed, and %v was given", held.At, r.First)
 	} else {
 		w.follows(r, before, 1)
-		if next := w.moments(launches, 1); next.First.Sub(r.First) < r.Every+store.MostLate {
+		if next := w.moments(launches, 1); next.First.Sub(r.First) < r.Every+store.MaxLate {
 			w.Errorf("it has no room: the next is %v behind it", next.First.Sub(r.First))
 		}
 	}
@@ -254,7 +254,7 @@ func momentsChanged(w *world) {
 	slow := w.moments(launches, 10)
 	w.limit(rate(launches, 10, time.Second))
 	fast := w.held(slow, 9)
-	if in := fast.First.Sub(fast.Now); in > store.Near+fast.Every || fast.Rate == slow.Rate {
+	if in := fast.First.Sub(fast.Now); in > job.MaxSlotWait+fast.Every || fast.Rate == slow.Rate {
 		w.Errorf("under the new rate it is in %v", in)
 	}
 	if first := fast.First.Sub(slow.First); first < fast.Every {
@@ -283,15 +283,15 @@ func momentsBounded(w *world) {
 	for _, asks := range [][]store.Ask{
 		{{Key: launches}},
 		{{Key: launches, N: -1}},
-		{{Key: launches, N: store.MostAsked + 1}},
+		{{Key: launches, N: store.MaxAsked + 1}},
 		{{Key: launches, N: 2, Held: job.Moment{Key: launches}}},
 		{{Key: launches, N: 2, Late: time.Second}},
 		{{Key: launches, N: 1, Late: -time.Second}},
-		{{Key: launches, N: 1, Late: store.MostLate + time.Microsecond}},
+		{{Key: launches, N: 1, Late: store.MaxLate + time.Microsecond}},
 		{{Key: launches, N: 1, Late: time.Nanosecond}},
 		{{Key: launches, N: 1, Held: job.Moment{Key: launches, Late: -1}}},
-		{{Key: launches, N: 1, Held: job.Moment{Key: launches, Late: job.Duration(2 * store.MostLate)}}},
-		make([]store.Ask, store.MostAsked+1),
+		{{Key: launches, N: 1, Held: job.Moment{Key: launches, Late: job.Duration(2 * store.MaxLate)}}},
+		make([]store.Ask, store.MaxAsked+1),
 	} {
 		_, err := w.s.Reserve(w.ctx, acme, asks)
 		w.kind(err, job.Invalid)

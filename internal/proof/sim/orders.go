@@ -11,7 +11,7 @@ import (
 )
 
 // put puts a job in order with others.
-func (t *turns) put(n int, id job.ID, s *job.Spec) {
+func (t *limitsAndOrders) put(n int, id job.ID, s *job.Spec) {
 	if t == nil || !t.ordered {
 		return
 	}
@@ -37,7 +37,7 @@ func (t *turns) put(n int, id job.ID, s *job.Spec) {
 }
 
 // passes reports whether a job lets others of its order pass, as whoever submitted it said.
-func (t *turns) passes(id job.ID) bool {
+func (t *limitsAndOrders) passes(id job.ID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pass[id]

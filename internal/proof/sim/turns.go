@@ -12,13 +12,14 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// Turns are what people say of limits in a world that has some, the orders in which jobs go, and
-// what is looked at there.
-type turns struct {
+// limitsAndOrders are what people say of limits in a world that has some, the orders in which jobs
+// go, and what is looked at there.
+type limitsAndOrders struct {
 	w       *world
 	limited bool // there are limits
 	ordered bool // there are orders
@@ -43,10 +44,10 @@ var (
 	built = []string{"net/*", "kind/" + taskKind, "system/local", "user/*", "user/ann", "system/local/user/*", "tenant"}
 )
 
-// newTurns returns those of a world: one of two has limits, one of two orders; nil: it has neither.
-// They are drawn apart from all else.
-func newTurns(w *world) *turns {
-	t := &turns{
+// newLimitsAndOrders returns those of a world: one of two has limits, one of two orders; nil: it
+// has neither. They are drawn apart from all else.
+func newLimitsAndOrders(w *world) *limitsAndOrders {
+	t := &limitsAndOrders{
 		w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2),
 		pass: map[job.ID]bool{}, idle: map[string]time.Time{},
 	}
@@ -57,7 +58,7 @@ func newTurns(w *world) *turns {
 }
 
 // under puts a job under limits.
-func (t *turns) under(n int, s *job.Spec) {
+func (t *limitsAndOrders) under(n int, s *job.Spec) {
 	if t == nil || !t.limited {
 		return
 	}
@@ -74,7 +75,7 @@ func (t *turns) under(n int, s *job.Spec) {
 }
 
 // change sets a limit, or takes one away.
-func (t *turns) change(r *rand.Rand, least int) {
+func (t *limitsAndOrders) change(r *rand.Rand, least int) {
 	keys := slices.Concat(named, named, built)
 	key := keys[r.IntN(len(keys))]
 	l := job.Limit{Key: key, Most: least + []int{0, 1, 1, 2, 3, 5}[r.IntN(6)]}
@@ -94,7 +95,7 @@ func (t *turns) change(r *rand.Rand, least int) {
 }
 
 // act changes limits as long as the storm lasts.
-func (t *turns) act() {
+func (t *limitsAndOrders) act() {
 	for n := 1; t != nil && t.limited; n++ {
 		r := t.w.dice("change", n)
 		t.change(r, 0)
@@ -106,7 +107,7 @@ func (t *turns) act() {
 }
 
 // settle leaves limits with which all come to their end. With any rate they do.
-func (t *turns) settle() {
+func (t *limitsAndOrders) settle() {
 	if t == nil {
 		return
 	}
@@ -120,7 +121,7 @@ func (t *turns) settle() {
 	}
 }
 
-func (t *turns) limits() []job.Limit {
+func (t *limitsAndOrders) limits() []job.Limit {
 	all, err := t.w.store.Limits(context.Background(), tenant)
 	if err != nil {
 		panic(err)
@@ -129,7 +130,7 @@ func (t *turns) limits() []job.Limit {
 }
 
 // say notes a rule at the moment in which it is committed.
-func (t *turns) say(key string, most int) {
+func (t *limitsAndOrders) say(key string, most int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.said = append(t.said, rule{key, most, t.w.now()})
@@ -137,7 +138,7 @@ func (t *turns) say(key string, most int) {
 
 // may returns how many jobs may have turns of a key at some time between since and now: the most
 // that anything said allowed.
-func (t *turns) may(key string, since time.Time) (most int) {
+func (t *limitsAndOrders) may(key string, since time.Time) (most int) {
 	if job.Implied(key) != nil {
 		return 1
 	}
@@ -224,7 +225,7 @@ func (w *world) granted(j *job.Job) (at time.Time) {
 	var before time.Time
 	for _, e := range w.history(j.ID) {
 		switch {
-		case e.Cause == job.CauseTurn && j.Passed > store.MostPassed:
+		case e.Cause == job.CauseTurn && j.Passed > turns.MaxPassed:
 			at = before
 		case e.Cause == job.CauseTurn, at.IsZero():
 			at = e.At
@@ -294,7 +295,7 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 		}
 	}
 	for key, id := range more {
-		k := store.GateKey{Limit: g.w.decides(key)}
+		k := turns.Key{Limit: g.w.decides(key)}
 		if k.Limit != nil && held[key] > k.Limit.Places(key) {
 			g.w.breaks(id, "job %s got a turn of %s, of which there are %d now, and may be %d", id, key, held[key],
 				k.Limit.Places(key))
@@ -305,7 +306,7 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 			if job.Ordered(a.Line) && a.Rank != b.Rank {
 				return strings.Compare(a.Rank, b.Rank)
 			}
-			x, y := store.WaiterOf(&a), store.WaiterOf(&b)
+			x, y := turns.WaiterOf(&a), turns.WaiterOf(&b)
 			switch keeps := len(x.Kept) > 0; { // who keeps turns goes first
 			case keeps == (len(y.Kept) > 0):
 				return x.Compare(y)
@@ -354,7 +355,7 @@ func (w *world) decides(key string) *job.Limit {
 
 // inspect: turns are those of the jobs that have them, nothing is to be repaired, and once what is
 // owed is paid nobody waits beside a free place. That holds at every moment, whatever goes wrong.
-func (t *turns) inspect() {
+func (t *limitsAndOrders) inspect() {
 	if t == nil || len(t.w.left()) == 0 {
 		return
 	}
@@ -379,7 +380,7 @@ func (t *turns) inspect() {
 }
 
 // idles: a place is free beside a line for no longer than a hand-on takes.
-func (t *turns) idles(probe *fake.Store) {
+func (t *limitsAndOrders) idles(probe *fake.Store) {
 	now := map[string]time.Time{}
 	t.w.free(probe, func(key string, first job.ID) {
 		if now[key] = t.idle[key]; now[key].IsZero() {
@@ -404,7 +405,7 @@ func (w *world) free(of *fake.Store, tell func(key string, first job.ID)) {
 		panic(err)
 	}
 	for _, u := range all {
-		k := store.GateKey{Limit: u.Limit, Held: map[string]int{}}
+		k := turns.Key{Limit: u.Limit, Held: map[string]int{}}
 		waiting, has := 0, 0
 		for _, s := range u.Owners {
 			k.Held[s.Owner], waiting = s.Held, waiting+s.Waiting

@@ -69,9 +69,9 @@ type world struct {
 	machines []*machine
 	slots    []*slot
 	people   *people
-	turns    *turns   // nil: there are neither limits nor orders
-	rates    *rates   // nil: there are none
-	trouble  *trouble // nil: there is none
+	turns    *limitsAndOrders // nil: there are neither limits nor orders
+	rates    *rates           // nil: there are none
+	trouble  *trouble         // nil: there is none
 
 	// How it is.
 	calm   bool          // nothing goes wrong
@@ -147,7 +147,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.slots = append(w.slots, &slot{w: w, machine: w.machines[i%len(w.machines)], n: i + 1})
 	}
 	w.people = newPeople(w, 20+r.IntN(40))
-	w.turns, w.rates, w.trouble = newTurns(w), newRates(w), newTrouble(w)
+	w.turns, w.rates, w.trouble = newLimitsAndOrders(w), newRates(w), newTrouble(w)
 	w.store.PassOn = oneIn(w.dice("pass on", 0), 2)
 	w.note("world", "calm %t, wild %d, length %v, lull %v, lease %v, slots %v, %d machines, %d processes, "+
 		"database ahead %v, limits %t, orders %t, handed on along %t, rates %t, trouble %t",

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -318,7 +319,7 @@ func (i *idler) look(ctx context.Context, st store.Store) error {
 	all, err := st.Turns(ctx, store.TurnQuery{Tenant: tenant, Limit: 1000})
 	free := map[string]time.Time{}
 	for _, u := range all {
-		k := store.GateKey{Limit: u.Limit, Held: map[string]int{}}
+		k := turns.Key{Limit: u.Limit, Held: map[string]int{}}
 		waiting := 0
 		for _, share := range u.Owners {
 			k.Held[share.Owner], waiting = share.Held, waiting+share.Waiting

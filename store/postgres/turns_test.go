@@ -71,7 +71,7 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	}
 }
 
-// TestSubmissionBesideAWalk: a submission waits for the gate, and the first step of a walk for all submissions, neither for the other one.
+// TestSubmissionBesideAWalk: a submission waits for the turns lock, and the first step of a walk for all submissions, neither for the other one.
 func TestSubmissionBesideAWalk(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)

@@ -1,4 +1,4 @@
-package store_test
+package turns
 
 import (
 	"fmt"
@@ -8,13 +8,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // A shared key has owners who always have jobs waiting.
 type shared struct {
 	*rapid.T
-	gate   *store.Gate
+	gate   Keys
 	owners []string
 	weight map[string]int
 	whole  int            // of all weights
@@ -36,13 +35,13 @@ func newShared(t *rapid.T, places int) *shared {
 			limit.Weights[owner] = w
 		}
 	}
-	s.gate = &store.Gate{Keys: map[string]*store.GateKey{"key": {Limit: limit, Held: map[string]int{}}}}
+	s.gate = Keys{"key": {Limit: limit, Held: map[string]int{}}}
 	return s
 }
 
 // hand hands on all that is free.
 func (s *shared) hand() {
-	k := s.gate.Keys["key"]
+	k := s.gate["key"]
 	for left := true; left; {
 		k.Line, k.More = nil, map[string]bool{}
 		for _, owner := range s.owners { // as they are read: the first ones of each
@@ -50,23 +49,23 @@ func (s *shared) hand() {
 				s.made++
 				id := job.ID{1, byte(s.made >> 16), byte(s.made >> 8), byte(s.made)}
 				s.jobs[id] = owner
-				k.Line = append(k.Line, store.Waiter{Job: id, Owner: owner, Priority: rapid.IntRange(0, 9).Draw(s.T, "priority"), Created: int64(s.made), Keys: []string{"key"}})
+				k.Line = append(k.Line, Waiter{Job: id, Owner: owner, Priority: rapid.IntRange(0, 9).Draw(s.T, "priority"), Created: int64(s.made), Keys: []string{"key"}})
 			}
 			k.More[owner] = true
 		}
-		slices.SortFunc(k.Line, store.Waiter.Compare)
+		slices.SortFunc(k.Line, Waiter.Compare)
 		h := s.gate.Hand([]string{"key"}, 1000)
 		for _, id := range h.Grant {
 			s.given[s.jobs[id]]++
 			s.held = append(s.held, id)
 		}
-		left = len(h.Left) > 0
+		left = len(h.Again) > 0
 	}
 }
 
 // end ends a job that has a turn.
 func (s *shared) end(i int) {
-	k, owner := s.gate.Keys["key"], s.jobs[s.held[i]]
+	k, owner := s.gate["key"], s.jobs[s.held[i]]
 	s.held = slices.Delete(s.held, i, i+1)
 	if k.Held[owner]--; k.Held[owner] == 0 {
 		delete(k.Held, owner)
@@ -110,7 +109,7 @@ func TestPlacesByWeight(t *testing.T) {
 		s := newShared(t, limit.Draw(t, "places"))
 		lowered := map[job.ID]bool{} // who ran then, and has not ended
 		for range 300 {
-			k := s.gate.Keys["key"]
+			k := s.gate["key"]
 			if rapid.IntRange(0, 19).Draw(t, "change") == 0 {
 				was := k.Limit.Most
 				if k.Limit.Most = limit.Draw(t, "places"); k.Limit.Most < was {
@@ -144,7 +143,7 @@ func TestPlacesByWeight(t *testing.T) {
 func TestManyOwners(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := &job.Limit{Key: "key", Most: rapid.IntRange(1, 60).Draw(t, "places"), Weights: map[string]int{}}
-		n := (&store.GateKey{Limit: limit}).Owners("key") + rapid.IntRange(1, 30).Draw(t, "more owners")
+		n := (&Key{Limit: limit}).MaxOwners("key") + rapid.IntRange(1, 30).Draw(t, "more owners")
 		owners, place := make([]string, n), map[string]int{}
 		for i := range owners {
 			owners[i] = fmt.Sprintf("owner %03d", i)
@@ -159,21 +158,21 @@ func TestManyOwners(t *testing.T) {
 		}
 		long := rapid.Bool().Draw(t, "some take long")
 		gone := map[string]int{} // jobs of each owner that have left the line
-		waiter := func(owner string, i int) store.Waiter {
+		waiter := func(owner string, i int) Waiter {
 			p := place[owner]
-			return store.Waiter{Job: job.ID{1, byte(p >> 8), byte(p), byte(i >> 8), byte(i)}, Owner: owner, Created: int64(1000*i + p), Keys: []string{"key"}}
+			return Waiter{Job: job.ID{1, byte(p >> 8), byte(p), byte(i >> 8), byte(i)}, Owner: owner, Created: int64(1000*i + p), Keys: []string{"key"}}
 		}
 		whose := func(id job.ID) string { return owners[int(id[1])<<8+int(id[2])] }
-		all, some := &store.GateKey{Limit: limit, Held: map[string]int{}}, &store.GateKey{Limit: limit, Held: map[string]int{}}
-		hand := func(k *store.GateKey, read func(k *store.GateKey)) (granted []job.ID) {
+		all, some := &Key{Limit: limit, Held: map[string]int{}}, &Key{Limit: limit, Held: map[string]int{}}
+		hand := func(k *Key, read func(k *Key)) (granted []job.ID) {
 			for left := true; left && k.Free("key") > 0; {
 				k.Line, k.More = nil, nil
 				read(k)
-				h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k}}).Hand([]string{"key"}, 1000)
+				h := (Keys{"key": k}).Hand([]string{"key"}, 1000)
 				for _, id := range h.Grant {
 					gone[whose(id)]++
 				}
-				granted, left = append(granted, h.Grant...), len(h.Left) > 0
+				granted, left = append(granted, h.Grant...), len(h.Again) > 0
 			}
 			for _, id := range granted {
 				gone[whose(id)]--
@@ -183,25 +182,25 @@ func TestManyOwners(t *testing.T) {
 		var held []job.ID
 		given, sum := map[string]int{}, 0
 		for range 20 {
-			want := hand(all, func(k *store.GateKey) {
+			want := hand(all, func(k *Key) {
 				for _, owner := range owners {
 					for i := range 8 {
 						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
 					}
 				}
-				k.Cut(7)
+				k.Trim(7)
 			})
-			got := hand(some, func(k *store.GateKey) {
+			got := hand(some, func(k *Key) {
 				last, _ := k.Last()
 				first, _ := slices.BinarySearch(owners, last)
-				most := store.Apiece(k.Free("key")+2, k.Owners("key")+1)
-				for i := range k.Owners("key") + 1 {
+				most := PerOwner(k.Free("key")+2, k.MaxOwners("key")+1)
+				for i := range k.MaxOwners("key") + 1 {
 					owner := owners[(first+i)%n]
 					for i := range most + 1 {
 						k.Line = append(k.Line, waiter(owner, gone[owner]+i))
 					}
 				}
-				k.Cut(most)
+				k.Trim(most)
 			})
 			if !slices.Equal(got, want) {
 				t.Fatalf("who reads some hands on to\n%v\nand who reads all to\n%v", got, want)
@@ -227,7 +226,7 @@ func TestManyOwners(t *testing.T) {
 			for range len(held) - stay {
 				owner := whose(held[stay])
 				held = slices.Delete(held, stay, stay+1)
-				for _, k := range []*store.GateKey{all, some} {
+				for _, k := range []*Key{all, some} {
 					if k.Held[owner]--; k.Held[owner] == 0 {
 						delete(k.Held, owner)
 					}
@@ -246,12 +245,12 @@ func TestManyOwners(t *testing.T) {
 // TestKeptIsNoTurnOfARound: who goes because he kept turns goes whosever turn it is, and it is theirs still.
 func TestKeptIsNoTurnOfARound(t *testing.T) {
 	t.Parallel()
-	k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: 3}, Held: map[string]int{}, Served: map[string]float64{"owner 005": 1}}
-	for i := range store.MostOwners + 10 {
-		k.Line = append(k.Line, store.Waiter{Job: job.ID{1, byte(i)}, Owner: fmt.Sprintf("owner %03d", i), Keys: []string{"key"}})
+	k := &Key{Limit: &job.Limit{Key: "key", Most: 3}, Held: map[string]int{}, Served: map[string]float64{"owner 005": 1}}
+	for i := range fewOwners + 10 {
+		k.Line = append(k.Line, Waiter{Job: job.ID{1, byte(i)}, Owner: fmt.Sprintf("owner %03d", i), Keys: []string{"key"}})
 	}
 	k.Line[90].Kept, k.Line[90].Keys = []string{"another"}, []string{"another", "key"}
-	h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k, "another": {}}}).Hand([]string{"key"}, 10)
+	h := (Keys{"key": k, "another": {}}).Hand([]string{"key"}, 10)
 	if want := []job.ID{{1, 90}, {1, 6}, {1, 7}}; !slices.Equal(h.Grant, want) {
 		t.Errorf("%v go, want %v", h.Grant, want)
 	}
@@ -270,16 +269,16 @@ func TestOwnersComeAndGo(t *testing.T) {
 		long                   int // owners with a turn that they keep
 		hands                  int
 	}{
-		{"one before the first", 1, store.MostOwners, 1, 0, 600},
-		{"as many again", 1, store.MostOwners, store.MostOwners, 0, 800},
+		{"one before the first", 1, fewOwners, 1, 0, 600},
+		{"as many again", 1, fewOwners, fewOwners, 0, 800},
 		{"more places than owners are looked at", 1500, 1100, 0, 1000, 300},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: tt.places}, Held: map[string]int{}}
+			k := &Key{Limit: &job.Limit{Key: "key", Most: tt.places}, Held: map[string]int{}}
 			all := tt.others + tt.owners
-			waiter := func(i, n int) store.Waiter {
-				w := store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i), byte(n >> 8), byte(n)}, Owner: fmt.Sprintf("owner %04d", i), Priority: 1, Created: int64(n), Keys: []string{"key"}}
+			waiter := func(i, n int) Waiter {
+				w := Waiter{Job: job.ID{1, byte(i >> 8), byte(i), byte(n >> 8), byte(n)}, Owner: fmt.Sprintf("owner %04d", i), Priority: 1, Created: int64(n), Keys: []string{"key"}}
 				if i == all-30 {
 					w.Priority = 0 // it goes first, were it not for turns
 				}
@@ -299,7 +298,7 @@ func TestOwnersComeAndGo(t *testing.T) {
 				for i := first; i < all; i++ {
 					k.Line = append(k.Line, waiter(i, given[i]), waiter(i, given[i]+1))
 				}
-				h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k}}).Hand([]string{"key"}, 10)
+				h := (Keys{"key": k}).Hand([]string{"key"}, 10)
 				if len(h.Grant) != 1 {
 					t.Fatalf("%d go, want one", len(h.Grant))
 				}
@@ -324,20 +323,20 @@ func TestOwnersComeAndGo(t *testing.T) {
 func TestBlockedHeadsGoSoon(t *testing.T) {
 	t.Parallel()
 	const blocked, owners = 300, 20
-	full := &store.GateKey{Limit: &job.Limit{Key: "full", Most: 0}}
-	k := &store.GateKey{Limit: &job.Limit{Key: "key", Most: 1}, Held: map[string]int{}}
+	full := &Key{Limit: &job.Limit{Key: "full", Most: 0}}
+	k := &Key{Limit: &job.Limit{Key: "key", Most: 1}, Held: map[string]int{}}
 	hands, gone := 0, 0
 	for granted := 0; granted == 0; hands++ {
 		k.Line = nil
-		each := store.Apiece(k.Free("key")+2, owners)
+		each := PerOwner(k.Free("key")+2, owners)
 		for i := range min(each+1, blocked-gone) {
-			k.Line = append(k.Line, store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: "ann", Keys: []string{"full", "key"}})
+			k.Line = append(k.Line, Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: "ann", Keys: []string{"full", "key"}})
 		}
 		for i := range owners - 1 {
-			k.Line = append(k.Line, store.Waiter{Job: job.ID{2, byte(i)}, Owner: fmt.Sprintf("bob %d", i), Created: 1, Keys: []string{"key"}})
+			k.Line = append(k.Line, Waiter{Job: job.ID{2, byte(i)}, Owner: fmt.Sprintf("bob %d", i), Created: 1, Keys: []string{"key"}})
 		}
-		k.Cut(each)
-		h := (&store.Gate{Keys: map[string]*store.GateKey{"key": k, "full": full}}).Hand([]string{"key"}, 100)
+		k.Trim(each)
+		h := (Keys{"key": k, "full": full}).Hand([]string{"key"}, 100)
 		gone, granted = gone+len(h.Move), len(h.Grant)
 	}
 	if gone != blocked || hands > blocked/2 {

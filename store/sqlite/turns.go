@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -117,8 +118,8 @@ func (t *tx) oweTurns(tenant, key string) error {
 	return err
 }
 
-// Turns of one key that jobs of one owner get, or give back. They are written together.
-type turns struct {
+// A turnBatch is turns of one key that jobs of one owner get or give back. They are written together.
+type turnBatch struct {
 	spot
 	owner string
 	taken bool
@@ -138,7 +139,7 @@ func (t *tx) turn(r *row, keys []string, taken bool) error {
 			if err := t.flushTurns(); err != nil {
 				return err
 			}
-			*w = turns{at, r.Owner, taken, w.jobs}
+			*w = turnBatch{at, r.Owner, taken, w.jobs}
 		}
 		w.jobs = append(w.jobs, r.seq)
 	}
@@ -257,9 +258,9 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	g := store.Gate{Keys: map[string]*store.GateKey{}}
+	g := turns.Keys{}
 	keys := slices.Sorted(maps.Keys(wanted))
-	if err := t.know(&g, sub.Tenant, keys); err != nil {
+	if err := t.know(g, sub.Tenant, keys); err != nil {
 		return nil, err
 	}
 	waited, err := t.waited(sub.Tenant, keys)
@@ -267,7 +268,7 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 		return nil, err
 	}
 	for key, n := range wanted {
-		fits[key] = !waited[key] && n <= g.Keys[key].Free(key)
+		fits[key] = !waited[key] && n <= g[key].Free(key)
 	}
 	return fits, nil
 }
@@ -275,11 +276,11 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 // handOn hands the free turns of a key on to those who wait for them, and returns how many got
 // theirs. There is one writer, so nobody else does at the same time.
 func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
-	g := store.Gate{Keys: map[string]*store.GateKey{}}
-	if err := t.know(&g, d.tenant, []string{d.key}); err != nil {
+	g := turns.Keys{}
+	if err := t.know(g, d.tenant, []string{d.key}); err != nil {
 		return 0, err
 	}
-	k := g.Keys[d.key]
+	k := g[d.key]
 	free := k.Free(d.key)
 	if free == 0 && !k.Closed(d.key) {
 		return 0, nil
@@ -301,17 +302,17 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	for i := range rs {
 		r := &rs[i]
 		waiting[r.ID] = r
-		w := store.WaiterOf(&r.Job)
+		w := turns.WaiterOf(&r.Job)
 		k.Line, keys = append(k.Line, w), append(keys, w.Keys...)
 	}
-	k.Cut(each)
-	if err := t.know(&g, d.tenant, keys); err != nil {
+	k.Trim(each)
+	if err := t.know(g, d.tenant, keys); err != nil {
 		return 0, err
 	}
 	h := g.Hand([]string{d.key}, most)
 	for _, id := range h.Grant {
 		r := waiting[id]
-		lacks := store.WaiterOf(&r.Job).Lacks()
+		lacks := turns.WaiterOf(&r.Job).Lacks()
 		if err := t.write(r, job.Granted(&r.Job), job.CauseTurn, nil, eff); err != nil {
 			return 0, err
 		}
@@ -337,7 +338,7 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 			}
 		}
 	}
-	for _, key := range h.Left {
+	for _, key := range h.Again {
 		eff.Owed = true
 		if err := t.oweTurns(d.tenant, key); err != nil {
 			return 0, err
@@ -348,15 +349,15 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 
 // know reads the limits of keys, and who has turns of them, into g. Where there is no limit nobody
 // asks who has.
-func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
+func (t *tx) know(g turns.Keys, tenant string, keys []string) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
 		return err
 	}
 	var limited []string
 	for _, key := range keys {
-		if g.Keys[key] == nil {
-			if g.Keys[key] = all.gateKey(key); g.Keys[key].Limit != nil {
+		if g[key] == nil {
+			if g[key] = all.turnsKey(key); g[key].Limit != nil {
 				limited = append(limited, key)
 			}
 		}
@@ -366,14 +367,14 @@ func (t *tx) know(g *store.Gate, tenant string, keys []string) error {
 	}
 	return t.query(`SELECT key, owner, count(*) FROM turns WHERE tenant = ?
 		AND key IN (SELECT value FROM json_each(?)) GROUP BY key, owner`, func(v []driver.Value) error {
-		g.Keys[text(v[0])].Held[text(v[1])] = integer(v[2])
+		g[text(v[0])].Held[text(v[1])] = integer(v[2])
 		return nil
 	}, tenant, keysDocument(limited))
 }
 
-// gateKey is what is known of a key but for who has turns of it.
-func (l limits) gateKey(key string) *store.GateKey {
-	k := &store.GateKey{Limit: l.deciding(key), Held: map[string]int{}}
+// turnsKey is what is known of a key but for who has turns of it.
+func (l limits) turnsKey(key string) *turns.Key {
+	k := &turns.Key{Limit: l.deciding(key), Held: map[string]int{}}
 	switch {
 	case l.takesIn(key):
 		k.Limit = &job.Limit{}
@@ -384,7 +385,7 @@ func (l limits) gateKey(key string) *store.GateKey {
 }
 
 // lookAhead is how many more jobs of a line are looked at than there are free places, for their
-// owners together: see [store.Apiece]. Where that is not enough the key is owed again.
+// owners together: see [turns.PerOwner]. Where that is not enough the key is owed again.
 const lookAhead = 8
 
 // mostKept is how many jobs that keep turns are read of a line at once.
@@ -430,7 +431,7 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 // owners it reads those whose turn it is, and one more. In the line of an order there is one place,
 // and it is for the first of all. LIMIT is of an expression here and wherever jobs are changed: see
 // [tx.heads].
-func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts []row, each int, err error) {
+func (t *tx) firsts(k *turns.Key, d spot, most int, keeping []row) (firsts []row, each int, err error) {
 	if job.Ordered(d.key) {
 		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
 		return firsts, most, err
@@ -439,7 +440,7 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 	if err != nil {
 		return nil, 0, err
 	}
-	each = store.Apiece(most, len(owners))
+	each = turns.PerOwner(most, len(owners))
 	if firsts, err = t.rows(firstOfOwners, d.tenant, d.key, keysDocument(owners), int64(each+1)); err != nil {
 		return nil, 0, err
 	}
@@ -453,8 +454,8 @@ func (t *tx) firsts(k *store.GateKey, d spot, most int, keeping []row) (firsts [
 
 // owners returns the owners who wait in the line of a key: all, or of many those who are looked at,
 // and one more.
-func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
-	many := k.Owners(d.key) + 1
+func (t *tx) owners(k *turns.Key, d spot) ([]string, error) {
+	many := k.MaxOwners(d.key) + 1
 	from := func(first string, most int) (owners []string, err error) {
 		err = t.query(ownersInLine, func(v []driver.Value) error {
 			owners = append(owners, text(v[0]))
@@ -463,7 +464,7 @@ func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
 		return owners, err
 	}
 	last, _ := k.Last()
-	if !k.Many() {
+	if !k.InRound() {
 		if owners, err := from("", many); err != nil || len(owners) < many {
 			return owners, err
 		}
@@ -479,7 +480,7 @@ func (t *tx) owners(k *store.GateKey, d spot) ([]string, error) {
 
 // served reads into k what was given to each owner of its line, and returns it as it stands in the
 // database.
-func (t *tx) served(k *store.GateKey, d spot) (doc string, err error) {
+func (t *tx) served(k *turns.Key, d spot) (doc string, err error) {
 	err = t.query(`SELECT doc FROM served WHERE tenant = ? AND key = ?`, func(v []driver.Value) error {
 		doc = text(v[0])
 		return json.Unmarshal([]byte(doc), &k.Served)
@@ -488,7 +489,7 @@ func (t *tx) served(k *store.GateKey, d spot) (doc string, err error) {
 }
 
 // serve writes what has been given by now.
-func (t *tx) serve(k *store.GateKey, d spot, was string) error {
+func (t *tx) serve(k *turns.Key, d spot, was string) error {
 	doc := ""
 	if k.Served != nil {
 		b, err := json.Marshal(k.Served)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -67,10 +68,10 @@ const (
 	oweTurns = `INSERT INTO pawl.turns_owed (tenant, key, at)
 		SELECT DISTINCT o.tenant, o.key, pawl.clock() + $3::interval FROM unnest($1::text[], $2::text[]) o(tenant, key)`
 
-	// lockGate has one at a time hand on turns of a tenant, or change what decides on them. What it
-	// looks at then it reads in later statements: one that began before does not see what the one
-	// before it did. It comes before the locks of jobs.
-	lockGate = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
+	// lockTurns has one at a time hand on turns of a tenant, or change what decides on them. What
+	// it looks at then it reads in later statements: one that began before does not see what the
+	// one before it did. It comes before the locks of jobs.
+	lockTurns = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`
 
 	// limitColumns are those of a limit as it is now: one that takes in jobs lets nobody go.
 	limitColumns = `l.key, l.most, l.ahead, l.weights, l.per`
@@ -103,7 +104,7 @@ func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limi
 		text := encode(l.Weights)
 		weights = &text
 	}
-	walks, spans := false, store.Spans(key)
+	walks, spans := false, turns.Ranges(key)
 	eff, err := s.changeLimit(ctx, tenant, key, func(*bool) *query {
 		if job.Rated(key) {
 			return do(setRate, tenant, key, l.Most, time.Duration(l.Per).Microseconds(), l.Every().Microseconds(),
@@ -111,8 +112,8 @@ func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limi
 		}
 		return read(setLimit, func(r *reader) error { walks = r.bool(); return nil },
 			tenant, key, l.Most, l.Ahead, weights, job.BuiltIn(key), job.Family(key),
-			values(spans, func(s *store.Span) string { return s.From }), values(spans,
-				func(s *store.Span) string { return s.To }))
+			values(spans, func(s *turns.Range) string { return s.From }), values(spans,
+				func(s *turns.Range) string { return s.To }))
 	})
 	eff.Owed = eff.Owed || walks && err == nil
 	return eff, err
@@ -133,7 +134,7 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string,
 			}
 			return t.rerate(tenant, &eff)
 		}
-		err := t.send(do(lockGate, tenant), change(&missing), do(shutLimits, tenant),
+		err := t.send(do(lockTurns, tenant), change(&missing), do(shutLimits, tenant),
 			c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
 		if err == nil && missing {
 			err = store.NoLimit(key)

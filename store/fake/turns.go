@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/turns"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -63,7 +64,7 @@ func (t *tx) fitting(sub *store.Submission) map[string]bool {
 	fits := map[string]bool{}
 	for key, n := range wanted {
 		at := name{sub.Tenant, key}
-		k := t.gateKey(at)
+		k := t.turnsKey(at)
 		fits[key] = len(t.at[spot{custody: job.Gate, line: at}]) == 0 && n <= k.Free(key)
 	}
 	return fits
@@ -283,17 +284,17 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	if job.Ordered(at.name) {
 		waiting = waiting[:min(1, len(waiting))] // there is one place, and it is for the first
 	}
-	g := store.Gate{Keys: map[string]*store.GateKey{}}
+	g := turns.Keys{}
 	know := func(key string) {
-		if at := (name{at.tenant, key}); g.Keys[key] == nil {
-			g.Keys[key] = t.gateKey(at)
+		if at := (name{at.tenant, key}); g[key] == nil {
+			g[key] = t.turnsKey(at)
 		}
 	}
 	know(at.name)
-	k := g.Keys[at.name]
+	k := g[at.name]
 	k.Served = maps.Clone(t.served[at])
 	for _, r := range waiting {
-		w := store.WaiterOf(&r.Job)
+		w := turns.WaiterOf(&r.Job)
 		for _, key := range w.Keys {
 			know(key)
 		}
@@ -302,7 +303,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	h := g.Hand([]string{at.name}, limit)
 	for _, id := range h.Grant {
 		r := t.jobs[id]
-		lacks := store.WaiterOf(&r.Job)
+		lacks := turns.WaiterOf(&r.Job)
 		next, err := t.write(r, job.Granted(&r.Job), job.CauseTurn, "")
 		if err != nil {
 			return 0, err
@@ -326,7 +327,7 @@ func (t *tx) handOn(at name, limit int) (int, error) {
 	} else {
 		drop(t, t.served, at)
 	}
-	for _, key := range h.Left {
+	for _, key := range h.Again {
 		t.eff.Owed = true
 		t.owed = append(t.owed, debt{key: name{at.tenant, key}, at: t.now})
 	}

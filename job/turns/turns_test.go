@@ -1,4 +1,4 @@
-package store_test
+package turns
 
 import (
 	"fmt"
@@ -11,17 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
-// TestHand draws what a payer may have read, and checks what [store.Gate.Hand] makes of it.
+// TestHand draws what a payer may have read, and checks what [Keys.Hand] makes of it.
 func TestHand(t *testing.T) { rapid.Check(t, checkHand) }
 
 func checkHand(t *rapid.T) {
 	g, keys := drawGate(t)
 	limit := rapid.IntRange(1, 12).Draw(t, "limit")
 	free := map[string]int{} // as it was
-	for key, k := range g.Keys {
+	for key, k := range g {
 		free[key] = k.Free(key)
 	}
 	first := clone(g)
@@ -35,9 +34,9 @@ func checkHand(t *rapid.T) {
 		}
 	}
 
-	waiters := map[job.ID]store.Waiter{}
+	waiters := map[job.ID]Waiter{}
 	for _, key := range keys {
-		for _, w := range g.Keys[key].Line {
+		for _, w := range g[key].Line {
 			waiters[w.Job] = w
 		}
 	}
@@ -45,7 +44,7 @@ func checkHand(t *rapid.T) {
 		t.Fatalf("%d go, and %d may", len(h.Grant), limit)
 	}
 	decided := map[job.ID]bool{}
-	once := func(id job.ID) store.Waiter {
+	once := func(id job.ID) Waiter {
 		w, waits := waiters[id]
 		if !waits || decided[id] {
 			t.Fatalf("%s, who waits: %t, is decided on twice: %t", id, waits, decided[id])
@@ -63,7 +62,7 @@ func checkHand(t *rapid.T) {
 		w := once(m.Job)
 		has := slices.Concat(w.Kept, m.Keep)
 		slices.Sort(has)
-		full, closed := slices.Index(w.Keys, m.Line), g.Keys[m.Line].Closed(m.Line)
+		full, closed := slices.Index(w.Keys, m.Line), g[m.Line].Closed(m.Line)
 		if len(m.Drop) > 0 {
 			if !closed || len(m.Keep) > 0 || !slices.Equal(m.Drop, w.Kept) {
 				t.Fatalf("%+v waits for %s, which is closed: %t, gives back %q and keeps %q", w, m.Line, closed, m.Drop, m.Keep)
@@ -75,7 +74,7 @@ func checkHand(t *rapid.T) {
 			t.Fatalf("%+v keeps %q while it waits for %s, which is closed", w, has, m.Line)
 		case full < 0 || m.Line == lineOf(w, keys, g):
 			t.Fatalf("%+v moves to the line of %s", w, m.Line)
-		case len(m.Keep) > 0 && w.Passed < store.MostPassed:
+		case len(m.Keep) > 0 && w.Passed < MaxPassed:
 			t.Fatalf("%+v keeps %q", w, m.Keep)
 		case len(has) > 0 && !slices.Equal(has, w.Keys[:full]):
 			t.Fatalf("%+v waits for %s and has %q", w, m.Line, has)
@@ -85,10 +84,10 @@ func checkHand(t *rapid.T) {
 		}
 	}
 	for _, key := range keys {
-		for _, w := range g.Keys[key].Line {
+		for _, w := range g[key].Line {
 			switch {
 			case len(w.Kept) == 0 || decided[w.Job]:
-			case g.Keys[key].Closed(key):
+			case g[key].Closed(key):
 				t.Fatalf("%+v keeps turns in the line of %s, which is closed", w, key)
 			case slices.ContainsFunc(h.Grant, func(id job.ID) bool {
 				return lineOf(waiters[id], keys, g) == key && len(waiters[id].Kept) == 0
@@ -107,16 +106,16 @@ func checkHand(t *rapid.T) {
 		if free[key] == math.MaxInt {
 			left = free[key]
 		}
-		for _, w := range g.Keys[key].Line {
-			if left > 0 && !decided[w.Job] && !slices.Contains(h.Left, key) {
+		for _, w := range g[key].Line {
+			if left > 0 && !decided[w.Job] && !slices.Contains(h.Again, key) {
 				t.Fatalf("%d places of %s are free, and %+v waits", left, key, w)
 			}
 		}
-		if left > 0 && len(g.Keys[key].More) > 0 && !slices.Contains(h.Left, key) {
+		if left > 0 && len(g[key].More) > 0 && !slices.Contains(h.Again, key) {
 			t.Fatalf("%d places of %s are free, and those that were not read wait", left, key)
 		}
 	}
-	for _, key := range h.Left {
+	for _, key := range h.Again {
 		if free[key]-taken[key] <= 0 {
 			t.Fatalf("%s is full, and is to be looked at again", key)
 		}
@@ -124,9 +123,9 @@ func checkHand(t *rapid.T) {
 }
 
 // lineOf returns the line in which a waiter stands.
-func lineOf(w store.Waiter, keys []string, g *store.Gate) string {
+func lineOf(w Waiter, keys []string, g Keys) string {
 	for _, key := range keys {
-		if slices.ContainsFunc(g.Keys[key].Line, func(x store.Waiter) bool { return x.Job == w.Job }) {
+		if slices.ContainsFunc(g[key].Line, func(x Waiter) bool { return x.Job == w.Job }) {
 			return key
 		}
 	}
@@ -134,12 +133,12 @@ func lineOf(w store.Waiter, keys []string, g *store.Gate) string {
 }
 
 // drawGate draws keys under limits with who has turns of them and who waits, as a store may find them.
-func drawGate(t *rapid.T) (*store.Gate, []string) {
+func drawGate(t *rapid.T) (Keys, []string) {
 	names := []string{"a", "b", "c", "d"}
 	owners := []string{"ann", "bob", "cid"}
-	g := &store.Gate{Keys: map[string]*store.GateKey{}}
+	g := Keys{}
 	for _, name := range names {
-		k := &store.GateKey{Held: map[string]int{}, More: map[string]bool{}}
+		k := &Key{Held: map[string]int{}, More: map[string]bool{}}
 		if rapid.IntRange(0, 5).Draw(t, "limited") > 0 {
 			k.Limit = &job.Limit{Key: name, Most: rapid.IntRange(0, 6).Draw(t, "most"), Weights: map[string]int{"ann": rapid.IntRange(0, 3).Draw(t, "weight")}}
 		}
@@ -154,13 +153,13 @@ func drawGate(t *rapid.T) (*store.Gate, []string) {
 				k.Served[owner] = float64(rapid.IntRange(0, 3).Draw(t, "served"))
 			}
 		}
-		g.Keys[name] = k
+		g[name] = k
 	}
 	keys := names[:rapid.IntRange(1, 2).Draw(t, "keys")]
 	for i, key := range keys {
-		k := g.Keys[key]
+		k := g[key]
 		for n := range rapid.IntRange(0, 8).Draw(t, "waiting") {
-			w := store.Waiter{
+			w := Waiter{
 				Job: job.ID{1, byte(i), byte(n)}, Owner: rapid.SampledFrom(owners).Draw(t, "owner"), Passed: rapid.IntRange(0, 10).Draw(t, "passed"),
 				Priority: rapid.IntRange(0, 1).Draw(t, "priority"), Created: int64(rapid.IntRange(0, 2).Draw(t, "created")),
 			}
@@ -169,15 +168,15 @@ func drawGate(t *rapid.T) (*store.Gate, []string) {
 					w.Keys = append(w.Keys, other)
 				}
 			}
-			if at := slices.Index(w.Keys, key); w.Passed > store.MostPassed && at > 0 && rapid.Bool().Draw(t, "kept") {
+			if at := slices.Index(w.Keys, key); w.Passed > MaxPassed && at > 0 && rapid.Bool().Draw(t, "kept") {
 				w.Kept = w.Keys[:at]
 				for _, has := range w.Kept {
-					g.Keys[has].Held[w.Owner]++
+					g[has].Held[w.Owner]++
 				}
 			}
 			k.Line = append(k.Line, w)
 		}
-		slices.SortFunc(k.Line, store.Waiter.Compare)
+		slices.SortFunc(k.Line, Waiter.Compare)
 		if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
 			for _, w := range k.Line[:min(1, len(k.Line))] { // of whom none is read there are no more
 				k.More[w.Owner] = true
@@ -187,12 +186,12 @@ func drawGate(t *rapid.T) (*store.Gate, []string) {
 	return g, keys
 }
 
-func clone(g *store.Gate) *store.Gate {
-	c := &store.Gate{Keys: map[string]*store.GateKey{}}
-	for name, k := range g.Keys {
+func clone(g Keys) Keys {
+	c := Keys{}
+	for name, k := range g {
 		d := *k
 		d.Held, d.Served, d.More, d.Line = maps.Clone(k.Held), maps.Clone(k.Served), maps.Clone(k.More), slices.Clone(k.Line)
-		c.Keys[name] = &d
+		c[name] = &d
 	}
 	return c
 }
@@ -200,31 +199,31 @@ func clone(g *store.Gate) *store.Gate {
 // TestHandLeavesWhatIsFull: the last place of a key whose line was not read to its end goes to who needs it in another line.
 func TestHandLeavesWhatIsFull(t *testing.T) {
 	t.Parallel()
-	one := func(more bool) *store.GateKey {
-		k := &store.GateKey{Limit: &job.Limit{Most: 1}, Held: map[string]int{}, More: map[string]bool{}}
+	one := func(more bool) *Key {
+		k := &Key{Limit: &job.Limit{Most: 1}, Held: map[string]int{}, More: map[string]bool{}}
 		if more {
 			k.More["ann"] = true
 		}
 		return k
 	}
-	g := &store.Gate{Keys: map[string]*store.GateKey{"a": one(true), "b": one(false)}}
-	g.Keys["b"].Line = []store.Waiter{{Job: job.ID{1}, Owner: "bob", Keys: []string{"a", "b"}}}
-	if h := g.Hand([]string{"a", "b"}, 5); len(h.Grant) != 1 || len(h.Left) != 0 {
-		t.Errorf("%d go, want 1; %q are to be looked at again", len(h.Grant), h.Left)
+	g := Keys{"a": one(true), "b": one(false)}
+	g["b"].Line = []Waiter{{Job: job.ID{1}, Owner: "bob", Keys: []string{"a", "b"}}}
+	if h := g.Hand([]string{"a", "b"}, 5); len(h.Grant) != 1 || len(h.Again) != 0 {
+		t.Errorf("%d go, want 1; %q are to be looked at again", len(h.Grant), h.Again)
 	}
 }
 
-// TestHandLooksAtFew: of a line of jobs that cannot go no more than MostLooked are looked at.
-func TestHandLooksAtFew(t *testing.T) {
-	g := &store.Gate{Keys: map[string]*store.GateKey{
+// TestHandMovesFew: of a line of jobs that cannot go no more than maxMoved go to another line.
+func TestHandMovesFew(t *testing.T) {
+	g := Keys{
 		"a": {Limit: &job.Limit{Key: "a", Most: 1}, Held: map[string]int{}},
 		"b": {Limit: &job.Limit{Key: "b", Most: 0}, Held: map[string]int{}},
-	}}
-	for i := range 3 * store.MostLooked {
-		g.Keys["a"].Line = append(g.Keys["a"].Line, store.Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: fmt.Sprint(i % 7), Keys: []string{"a", "b"}})
+	}
+	for i := range 3 * maxMoved {
+		g["a"].Line = append(g["a"].Line, Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: fmt.Sprint(i % 7), Keys: []string{"a", "b"}})
 	}
 	h := g.Hand([]string{"a"}, 10)
-	if len(h.Move) != store.MostLooked || !slices.Equal(h.Left, []string{"a"}) {
-		t.Errorf("%d moved, left %q", len(h.Move), h.Left)
+	if len(h.Move) != maxMoved || !slices.Equal(h.Again, []string{"a"}) {
+		t.Errorf("%d moved, again %q", len(h.Move), h.Again)
 	}
 }
