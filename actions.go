@@ -7,6 +7,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -157,9 +158,9 @@ const (
 	ActUnhide   Action = "unhide"
 	ActDelete   Action = "delete"
 
-	ActTry     = Action(store.TryNow)
-	ActRelease = Action(store.Release)
-	ActGiveUp  = Action(store.GiveUp)
+	ActTry     = Action(groups.TryNow)
+	ActRelease = Action(groups.Release)
+	ActGiveUp  = Action(groups.GiveUp)
 )
 
 // Actions lists every action.
@@ -255,7 +256,7 @@ func (s *Service) act(ctx context.Context, b Bulk, ids []job.ID) ([]error, error
 	case ActResume:
 		return asked(s.Resume(ctx, ids...))
 	case ActTry, ActRelease, ActGiveUp:
-		return s.ActOnJobs(ctx, store.GroupAction(b.Action), ids...)
+		return s.ActOnJobs(ctx, groups.Action(b.Action), ids...)
 	case ActHide, ActUnhide:
 		return s.Hide(ctx, b.Action == ActHide, ids...)
 	case ActDelete:

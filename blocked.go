@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -46,7 +47,7 @@ func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
 }
 
 // groups returns all groups for which q asks, by key.
-func (s *Service) groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
+func (s *Service) groups(ctx context.Context, q store.GroupQuery) (all []groups.Group, err error) {
 	q.Limit = 1000
 	for more := true; more; {
 		some, err := s.cfg.Store.Groups(ctx, q)
@@ -76,7 +77,7 @@ func (s *Service) BlockedBy(ctx context.Context, key string) (BlockedGroup, erro
 	return s.blockedGroup(&groups[0]), nil
 }
 
-func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
+func (s *Service) blockedGroup(g *groups.Group) BlockedGroup {
 	b := BlockedGroup{
 		Key: g.Key, Code: g.Block.Code, Message: g.Block.Message, Jobs: g.Jobs, Behind: g.Behind, Since: g.Oldest,
 		Tester: g.Block.Tester, Params: g.Block.Params, Machine: g.Block.Machine, Tests: g.Tests, Tested: g.Tested,
@@ -92,10 +93,10 @@ func (s *Service) blockedGroup(g *store.Group) BlockedGroup {
 	return b
 }
 
-// ActOnGroup does what a person wants of a group of blocked jobs: that its condition is tested now, that
-// its jobs go on as if it had cleared, or that they fail, but for those of which something may
+// ActOnGroup does what a person wants of a group of blocked jobs: that its condition is tested now,
+// that its jobs go on as if it had cleared, or that they fail, but for those of which something may
 // still run. It returns the group as it stands then: without jobs where all have left it meanwhile.
-func (s *Service) ActOnGroup(ctx context.Context, want store.GroupAction, group string) (BlockedGroup, error) {
+func (s *Service) ActOnGroup(ctx context.Context, want groups.Action, group string) (BlockedGroup, error) {
 	g, err := s.BlockedBy(ctx, group)
 	if err != nil {
 		return BlockedGroup{}, err
@@ -116,7 +117,7 @@ func (s *Service) ActOnGroup(ctx context.Context, want store.GroupAction, group 
 
 // ActOnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or
 // Conflict where it is not blocked, or is given up while something of it may still run.
-func (s *Service) ActOnJobs(ctx context.Context, want store.GroupAction, jobs ...job.ID) ([]error, error) {
+func (s *Service) ActOnJobs(ctx context.Context, want groups.Action, jobs ...job.ID) ([]error, error) {
 	answers, eff, err := s.cfg.Store.Steer(ctx,
 		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
 	if err == nil {
@@ -201,7 +202,7 @@ func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	}
 	key := disabledSystem(name).Group(s.cfg.Tenant)
 	_, eff, err := s.cfg.Store.Steer(ctx,
-		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: store.TryNow, Group: key})
+		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: groups.TryNow, Group: key})
 	switch {
 	case err == nil:
 		s.engine.Follow(ctx, eff)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -224,19 +225,19 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 // shut says what closes the line in which a job waits: of several groups the first that is not
 // clear yet, and how many there are besides.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
-	groups, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
-	if err != nil || len(groups) == 0 {
+	gs, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
+	if err != nil || len(gs) == 0 {
 		return "", err
 	}
-	g := &groups[max(0, slices.IndexFunc(groups, func(g store.Group) bool { return g.Clear.IsZero() }))]
+	g := &gs[max(0, slices.IndexFunc(gs, func(g groups.Group) bool { return g.Clear.IsZero() }))]
 	is := " (group " + g.Key + ")"
-	if more := len(groups) - 1; more > 0 {
+	if more := len(gs) - 1; more > 0 {
 		is += fmt.Sprintf(" and %d more", more)
 	}
 	if !g.Clear.IsZero() {
 		return "; the line opens by and by after " + string(g.Block.Code) + is + ": " + g.Stands(s.engine.Now()), nil
 	}
-	return "; the line is closed since " + g.Waits().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) +
+	return "; the line is closed since " + g.BlockedSince().Local().Format(time.RFC3339) + ": " + string(g.Block.Code) +
 		", " + g.Block.Message +
 		is + "; " + g.Stands(s.engine.Now()), nil
 }
@@ -244,15 +245,15 @@ func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 // inGroup says of a blocked job with how many others it is, how many of them were blocked before
 // it, and what becomes of that.
 func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
-	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
-	if err != nil || len(groups) == 0 {
+	gs, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
+	if err != nil || len(gs) == 0 {
 		return "", err
 	}
 	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
 	if err != nil {
 		return "", err
 	}
-	g := &groups[0]
+	g := &gs[0]
 	why := ", in group " + g.Key + " of " +
 		many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " +
 		g.Stands(s.engine.Now())

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -225,9 +226,9 @@ func (s *Service) releases(ctx context.Context, l *LimitUse) error {
 	if !of || group == "" || l.FreeIn == nil {
 		return nil
 	}
-	groups, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant, Key: group})
-	if err == nil && len(groups) > 0 {
-		in := inMillis(groups[0].FreeIn(store.Releases(l.Set), s.engine.Now()))
+	gs, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant, Key: group})
+	if err == nil && len(gs) > 0 {
+		in := inMillis(gs[0].FreeIn(groups.Rate(l.Set), s.engine.Now()))
 		l.FreeIn = &in
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -391,7 +392,7 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 		if j, err := svc.Job(ctx, other); err != nil || j.State != job.Running {
 			t.Errorf("a job whose time came meanwhile is %s, %v", j.Place, err)
 		}
-		if errs, err := svc.ActOnJobs(ctx, store.GiveUp, id); err != nil || job.KindOf(errs[0]) != job.Conflict {
+		if errs, err := svc.ActOnJobs(ctx, groups.GiveUp, id); err != nil || job.KindOf(errs[0]) != job.Conflict {
 			t.Errorf("giving it up: %v, %v", errs, err)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/groups"
 )
 
 func (h *handler) registerRecovery() {
@@ -21,21 +21,21 @@ func (h *handler) registerRecovery() {
 			"that nobody waits for."), h.groups)
 	register(h, op("get-group", http.MethodGet, "/{group}", "Get a group of blocked jobs", ""), h.group)
 	for _, t := range []struct {
-		want           store.GroupAction
+		want           groups.Action
 		summary, about string
 		job, atOnce    string
 	}{
 		{
-			store.TryNow, "Test now whether a group may go on", "The answer does not wait for the test.",
+			groups.TryNow, "Test now whether a group may go on", "The answer does not wait for the test.",
 			"Test now whether a blocked job may go on", "With it all jobs of its group are tested.",
 		},
 		{
-			store.Release, "Let a group go on without a test",
+			groups.Release, "Let a group go on without a test",
 			"Its jobs go one after the other, at the rate of releases, as if the condition had cleared.",
 			"Let a blocked job go on without a test", "It goes on at once, as if the condition had cleared.",
 		},
 		{
-			store.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, but for " +
+			groups.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, but for " +
 				"those of which something may still run: cancel these.",
 			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP. One of which something " +
 				"may still run refuses: cancel it, with force where its end can never be confirmed.",
@@ -75,14 +75,14 @@ func (h *handler) group(ctx context.Context, in *groupInput) (*groupOutput, erro
 	return &groupOutput{g}, err
 }
 
-func (h *handler) turn(want store.GroupAction) func(context.Context, *groupInput) (*groupOutput, error) {
+func (h *handler) turn(want groups.Action) func(context.Context, *groupInput) (*groupOutput, error) {
 	return func(ctx context.Context, in *groupInput) (*groupOutput, error) {
 		g, err := serviceOf(ctx).ActOnGroup(ctx, want, in.Group)
 		return &groupOutput{g}, err
 	}
 }
 
-func (h *handler) turnJob(want store.GroupAction) func(context.Context, *target) (*jobOutput, error) {
+func (h *handler) turnJob(want groups.Action) func(context.Context, *target) (*jobOutput, error) {
 	return func(ctx context.Context, in *target) (*jobOutput, error) {
 		id, err := idOf(in.ID)
 		if err != nil {

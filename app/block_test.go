@@ -22,6 +22,7 @@ import (
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
 	"github.com/pawl-jobs/pawl/runner/process"
@@ -88,7 +89,7 @@ func (h *house) blocked(n int) (g pawl.BlockedGroup) {
 // release has a group go on.
 func (h *house) release(g pawl.BlockedGroup) {
 	h.Helper()
-	if _, err := h.svc.ActOnGroup(h.ctx, store.Release, g.Key); err != nil {
+	if _, err := h.svc.ActOnGroup(h.ctx, groups.Release, g.Key); err != nil {
 		h.Fatal(err)
 	}
 }

@@ -26,8 +26,8 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/runner/process"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // A machine has other files than its own.
@@ -325,7 +325,7 @@ func TestRoomForOneJob(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(all) > 0 && all[0].Jobs > 0 && !all[0].Clear {
-					h.svc.ActOnGroup(h.ctx, store.Release, all[0].Key) // the last one may have gone meanwhile
+					h.svc.ActOnGroup(h.ctx, groups.Release, all[0].Key) // the last one may have gone meanwhile
 				}
 				for _, id := range large {
 					if j, err := h.svc.Job(h.ctx, id); err != nil || !j.State.Terminal() {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/groups"
 )
 
 // Blocked returns the groups of blocked jobs; see [pawl.Service.Blocked].
@@ -25,19 +25,19 @@ func (c *Client) BlockedBy(ctx context.Context, group string) (pawl.BlockedGroup
 }
 
 // ActOnGroup does what a person wants of a group of blocked jobs; see [pawl.Service.ActOnGroup].
-func (c *Client) ActOnGroup(ctx context.Context, want store.GroupAction, group string) (g pawl.BlockedGroup, err error) {
+func (c *Client) ActOnGroup(ctx context.Context, want groups.Action, group string) (g pawl.BlockedGroup, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: ofGroup(group) + "/" + verb(want)}, &g)
 	return g, err
 }
 
 // ActOnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group
 // tested.
-func (c *Client) ActOnJob(ctx context.Context, want store.GroupAction, id job.ID) (v pawl.View, err error) {
+func (c *Client) ActOnJob(ctx context.Context, want groups.Action, id job.ID) (v pawl.View, err error) {
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
-	if want != store.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
+	if want != groups.TryNow && o.repeated && job.KindOf(err) == job.Conflict {
 		// It may be the first call that took it out of its group, whose answer was lost.
 		if now, lost := c.Job(ctx, id); lost == nil &&
-			(want == store.Release && !now.State.Terminal() || want == store.GiveUp &&
+			(want == groups.Release && !now.State.Terminal() || want == groups.GiveUp &&
 				now.Code == job.RecoveryGivenUp) {
 			return now, nil
 		}
@@ -48,4 +48,4 @@ func (c *Client) ActOnJob(ctx context.Context, want store.GroupAction, id job.ID
 func ofGroup(key string) string { return "/v1/recovery/" + url.PathEscape(key) }
 
 // verb is what stands for want in a path.
-func verb(want store.GroupAction) string { return strings.ReplaceAll(string(want), "_", "-") }
+func verb(want groups.Action) string { return strings.ReplaceAll(string(want), "_", "-") }

@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -52,16 +53,16 @@ func TestRecovery(t *testing.T) {
 		if err != nil || len(page.Jobs) != 2 || page.Jobs[0].Group != key || page.Jobs[0].Until.Sub(page.Jobs[0].Since).Hours() != 1 {
 			t.Fatalf("%+v, %v", page, err)
 		}
-		if v, err := c.ActOnJob(ctx, store.TryNow, page.Jobs[0].ID); err != nil || v.State != job.Blocked {
+		if v, err := c.ActOnJob(ctx, groups.TryNow, page.Jobs[0].ID); err != nil || v.State != job.Blocked {
 			t.Errorf("%s, %v", v.State, err)
 		}
-		if v, err := c.ActOnJob(ctx, store.GiveUp, page.Jobs[0].ID); err != nil || v.Code != job.RecoveryGivenUp {
+		if v, err := c.ActOnJob(ctx, groups.GiveUp, page.Jobs[0].ID); err != nil || v.Code != job.RecoveryGivenUp {
 			t.Errorf("%s, %v", v.Code, err)
 		}
-		if _, err := c.ActOnJob(ctx, store.Release, page.Jobs[0].ID); job.KindOf(err) != job.Conflict {
+		if _, err := c.ActOnJob(ctx, groups.Release, page.Jobs[0].ID); job.KindOf(err) != job.Conflict {
 			t.Errorf("%v", err)
 		}
-		if g, err := c.ActOnGroup(ctx, store.GiveUp, key); err != nil || g.Key != key {
+		if g, err := c.ActOnGroup(ctx, groups.GiveUp, key); err != nil || g.Key != key {
 			t.Errorf("%+v, %v", g, err)
 		}
 		synctest.Wait()

@@ -24,7 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/groups"
 )
 
 // to is a client of a service whose answers a test makes, with what Dial gives.
@@ -323,19 +323,19 @@ func TestRepeatedAnswers(t *testing.T) {
 				}
 				json.NewEncoder(w).Encode(map[string]any{"id": id, "state": state, "code": code})
 			}
-			is := func(want store.GroupAction, kind job.ErrorKind) {
+			is := func(want groups.Action, kind job.ErrorKind) {
 				t.Helper()
 				if v, err := lost(t, h).ActOnJob(t.Context(), want, id); err != nil && job.KindOf(err) != kind ||
 					err == nil && (kind != "" || v.State != state) {
 					t.Errorf("%s of a job that is %s: %s, %v", want, state, v.State, err)
 				}
 			}
-			is(store.Release, "")
-			is(store.GiveUp, job.Conflict)
-			is(store.TryNow, job.Conflict)
+			is(groups.Release, "")
+			is(groups.GiveUp, job.Conflict)
+			is(groups.TryNow, job.Conflict)
 			state, code = job.Failed, job.RecoveryGivenUp
-			is(store.GiveUp, "")
-			is(store.Release, job.Conflict)
+			is(groups.GiveUp, "")
+			is(groups.Release, job.Conflict)
 		})
 	})
 	t.Run("a long wait is many calls", func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -354,12 +355,12 @@ func TestEverything(t *testing.T) {
 		func() error { return c.Policies().Delete(ctx, "x") },
 		func() error { _, err := c.Blocked(ctx); return err },
 		func() error { _, err := c.BlockedBy(ctx, "x"); return err },
-		func() error { _, err := c.ActOnGroup(ctx, store.TryNow, "x"); return err },
-		func() error { _, err := c.ActOnGroup(ctx, store.Release, "x"); return err },
-		func() error { _, err := c.ActOnGroup(ctx, store.GiveUp, "x"); return err },
-		func() error { _, err := c.ActOnJob(ctx, store.TryNow, id); return err },
-		func() error { _, err := c.ActOnJob(ctx, store.Release, id); return err },
-		func() error { _, err := c.ActOnJob(ctx, store.GiveUp, id); return err },
+		func() error { _, err := c.ActOnGroup(ctx, groups.TryNow, "x"); return err },
+		func() error { _, err := c.ActOnGroup(ctx, groups.Release, "x"); return err },
+		func() error { _, err := c.ActOnGroup(ctx, groups.GiveUp, "x"); return err },
+		func() error { _, err := c.ActOnJob(ctx, groups.TryNow, id); return err },
+		func() error { _, err := c.ActOnJob(ctx, groups.Release, id); return err },
+		func() error { _, err := c.ActOnJob(ctx, groups.GiveUp, id); return err },
 		func() error { _, err := c.Limits(ctx); return err },
 		func() error { _, err := c.Limit(ctx, "x/*"); return err },
 		func() error { _, err := c.SetLimit(ctx, job.Limit{Key: "x/*", Most: 1}); return err },

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -47,7 +48,7 @@ type loop struct {
 	// waiting are those that were due then, and for whom there was no place. They are not asked for
 	// anew each time that a place is free: there may be many.
 	waiting []*probe
-	found   []store.Test // to be written
+	found   []groups.Test // to be written
 
 	news  chan news
 	ended chan struct{} // closed when nobody listens for news any more
@@ -199,7 +200,7 @@ func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 			known[key] = p
 			all = append(all, p)
 		}
-		p.tests = append(p.tests, asking{store.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now}, g.Waits()})
+		p.tests = append(p.tests, asking{groups.Test{Tenant: g.Tenant, Key: g.Key, Began: a.Now}, g.BlockedSince()})
 		if !g.Next.After(a.Now) {
 			if due++; !slices.Contains(p.tenants, g.Tenant) {
 				p.tenants = append(p.tenants, g.Tenant)

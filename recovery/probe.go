@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/groups"
 )
 
 // A probe is one question, and the groups that its answer is for.
@@ -29,8 +29,8 @@ type probe struct {
 
 // An asking is a group for which a probe asks.
 type asking struct {
-	store.Test           // as it is written, but for what is found
-	waits      time.Time // since when it has had no turn: see [store.Group.Waits]
+	groups.Test           // as it is written, but for what is found
+	waits       time.Time // since when it has had no turn: see [groups.Group.Waits]
 }
 
 // news is what has become of a probe.

@@ -1,6 +1,6 @@
 // Package recovery finds out whether what blocks jobs has cleared: it tests groups of blocked jobs
 // when their policies say so, and writes down what came of that. Everything else about a group,
-// such as who goes then and how fast, is decided by its row: see [store.Group].
+// such as who goes then and how fast, is decided by its row: see [groups.Group].
 //
 //   - A tester ([Tester]) finds out about one condition. Testers have names, in a map that is
 //     handed in; jobs that are blocked name one. A group whose tester nobody knows here is told so,
@@ -42,6 +42,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -174,9 +175,9 @@ func New(cfg Config) *Recovery {
 // machine tests what is to be tested there, and one that only works has its functions.
 func (r *Recovery) Duties() (all []engine.Duty) {
 	add := func(tester string, roles ...store.Role) {
-		all = append(all, r.duty(store.TestsOf(tester, ""), roles...))
+		all = append(all, r.duty(groups.DutyOf(tester, ""), roles...))
 		if r.cfg.Machine != "" {
-			all = append(all, r.duty(store.TestsOf(tester, r.cfg.Machine), append(roles, store.RoleWatcher)...))
+			all = append(all, r.duty(groups.DutyOf(tester, r.cfg.Machine), append(roles, store.RoleWatcher)...))
 		}
 	}
 	add("", store.RoleRecovery)

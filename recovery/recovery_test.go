@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/fake"
 	"github.com/pawl-jobs/pawl/store"
@@ -116,7 +117,7 @@ func TestTryNow(t *testing.T) {
 	bubble(t, pawl.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Up: true})
-		if _, err := w.svc.ActOnJobs(context.Background(), store.TryNow, id); err != nil {
+		if _, err := w.svc.ActOnJobs(context.Background(), groups.TryNow, id); err != nil {
 			t.Fatal(err)
 		}
 		pass(100 * time.Millisecond)
@@ -129,7 +130,7 @@ func TestTryWhileATestIsUnderWay(t *testing.T) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Takes: 10 * time.Second})
 		pass(65 * time.Second)
-		if _, err := w.svc.ActOnJobs(context.Background(), store.TryNow, id); err != nil {
+		if _, err := w.svc.ActOnJobs(context.Background(), groups.TryNow, id); err != nil {
 			t.Fatal(err)
 		}
 		pass(6 * time.Second) // it has found nothing
@@ -523,7 +524,7 @@ func (c *counting) Tests(ctx context.Context, duty string, limit int) (store.Tes
 	return c.Store.Tests(ctx, duty, limit)
 }
 
-func (c *counting) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (c *counting) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	c.tested.Add(1)
 	if c.fail.Load() {
 		return store.Effects{}, job.Errorf(job.Unavailable, "the database is away")

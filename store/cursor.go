@@ -77,6 +77,13 @@ func CursorAfter(cursor, other string) (bool, error) {
 	return a.compare(b) > 0, err
 }
 
+// NewerCursor is the error of a reader of events who has read further than the database goes.
+func NewerCursor() error {
+	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier "+
+		"point in time: "+
+		"read from the first event, or only those to come (end)")
+}
+
 func (c EventCursor) compare(o EventCursor) int {
 	return cmp.Or(cmp.Compare(c.Ord, o.Ord), bytes.Compare(c.Job[:], o.Job[:]), cmp.Compare(c.N, o.N),
 		cmp.Compare(c.Sub, o.Sub))

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -80,6 +82,29 @@ const (
 // Sorts lists every order.
 var Sorts = []Sort{Newest, Oldest, LastEnded, FirstEnd, ByName, ByNameRev}
 
+// Field is the column by which a list is sorted first; empty where it has the order of submission
+// alone.
+func (s Sort) Field() string {
+	switch s {
+	case LastEnded, FirstEnd:
+		return "ended"
+	case ByName, ByNameRev:
+		return "stem"
+	}
+	return ""
+}
+
+// Descends reports whether a list goes from the highest down.
+func (s Sort) Descends() bool { return s[0] == '-' }
+
+// Clamp returns the limit n of a query: standard where it gave none, and at most most.
+func Clamp(n, standard, most int) int {
+	if n <= 0 {
+		return standard
+	}
+	return min(n, most)
+}
+
 // A Page is a page of jobs.
 type Page struct {
 	Jobs  []job.Job
@@ -132,6 +157,11 @@ type Kept struct {
 	Tenant string
 	State  job.State
 	For    time.Duration
+}
+
+// Compare orders by tenant and state, as Overdue goes through what is kept.
+func (k Kept) Compare(other Kept) int {
+	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
 }
 
 // An OverdueQuery asks for jobs that are kept no longer.

@@ -274,51 +274,6 @@ type SchemaVersion struct {
 	Fits    bool  // this Pawl can work with it
 }
 
-// Effects say what a committed call means for others.
-type Effects struct {
-	Ready []job.QueueKind // lines that got ready jobs
-	Owed  bool            // there are follow-ups to pay
-	Tests bool            // a group is to be tested, maybe earlier than was known
-	Later bool            // there are some that may wait for [Lull]
-	// when the first job that this call put behind a schedule gate, or blocked, is due (of Due: the
-	// first of all); zero: none
-	Due   time.Time
-	Held  []job.ID  // sessions whose mode changed, or a wish was set for one of their jobs
-	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
-	Past  []Passage // jobs that were blocked by this call, and that were until then
-	// in place of Ready, until a claim has been made in the same call; nil: none is. See
-	// [Effects.Claimed]
-	Fresh []Fresh
-}
-
-// A Passage is what became of a job that is blocked, or was.
-type Passage struct {
-	Code   job.Code // the condition
-	What   Passing
-	Waited time.Duration // for how long it was blocked
-}
-
-// A Passing is what becomes of blocked jobs.
-type Passing string
-
-// What becomes of blocked jobs. Those that are canceled or paused are not told of.
-const (
-	IsBlocked   Passing = "blocked"
-	IsReblocked Passing = "reblocked" // beside: its group was clear
-	IsReleased  Passing = "released"
-	HasFailed   Passing = "failed"
-)
-
-// A Fresh is a job that got ready.
-type Fresh struct {
-	Job  job.ID
-	Line job.QueueKind
-}
-
-// Lull is for how long follow-ups may wait that keep nobody from going on: what gathers meanwhile
-// is paid together.
-const Lull = 50 * time.Millisecond
-
 // A Submission is one call's jobs.
 type Submission struct {
 	Tenant string // Invalid, unless it is a name as [job.CheckTenant] says

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -308,7 +309,7 @@ func (m *measured) Tests(ctx context.Context, duty string, limit int) (store.Tes
 		func(t store.Tests) int { return len(t.Due) })
 }
 
-func (m *measured) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (m *measured) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	return call(ctx, m, "tested", func() (store.Effects, error) { return m.next.Tested(ctx, f, found) },
 		fixed[store.Effects](len(found)))
 }
@@ -321,8 +322,8 @@ func (m *measured) Steer(ctx context.Context, s store.Steer) (answers []error, e
 	return answers, eff, err
 }
 
-func (m *measured) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
-	return call(ctx, m, "groups", func() ([]store.Group, error) { return m.next.Groups(ctx, q) }, length)
+func (m *measured) Groups(ctx context.Context, q store.GroupQuery) ([]groups.Group, error) {
+	return call(ctx, m, "groups", func() ([]groups.Group, error) { return m.next.Groups(ctx, q) }, length)
 }
 
 func (m *measured) Limits(ctx context.Context, tenant string) ([]job.Limit, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -189,7 +190,7 @@ func (p *pair) see(j *job.Job) {
 }
 
 // seeGroup counts the same of groups.
-func (p *pair) seeGroup(g *store.Group) {
+func (p *pair) seeGroup(g *groups.Group) {
 	for what, is := range map[string]bool{
 		"a group": true, "tested again": g.Tests > 1, "a slow group": g.Pace < 0, "closes a line": g.Places == 0, "opens a line": g.Places > 0, "given up": !g.GivenUp.IsZero(),
 	} {
@@ -602,13 +603,13 @@ func (p *pair) block() *job.Block {
 
 // test asks for tests, and records what comes of them.
 func (p *pair) test() {
-	duty, limit := pick(p, store.RecoveryDuty, store.RecoveryDuty, store.RecoveryDuty, "recovery@m1", "recovery/go/x"), pick(p, 1, 2, 100)
+	duty, limit := pick(p, groups.RecoveryDuty, groups.RecoveryDuty, groups.RecoveryDuty, "recovery@m1", "recovery/go/x"), pick(p, 1, 2, 100)
 	due := of(p, "tests of "+duty, func(s store.Store) (store.Tests, error) { return s.Tests(p.Context(), duty, limit) })
 	p.clock.Advance(pick(p, 0, 0, time.Millisecond, time.Second))
-	found := []store.Test{{Tenant: "acme", Key: "none", Began: due.Now, Clear: true}}[:p.IntN(2)]
+	found := []groups.Test{{Tenant: "acme", Key: "none", Began: due.Now, Clear: true}}[:p.IntN(2)]
 	for _, g := range due.Due {
 		if p.seeGroup(&g); !p.one(8) {
-			found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: p.one(2), May: pick(p, 0, 0, 0, 1, 2), Result: p.text()})
+			found = append(found, groups.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: p.one(2), May: pick(p, 0, 0, 0, 1, 2), Result: p.text()})
 		}
 	}
 	f := job.Fence{Duty: duty, Term: p.terms[duty] - p.Int64N(16)/15}
@@ -617,8 +618,8 @@ func (p *pair) test() {
 
 // steer wants something of a group, or of jobs.
 func (p *pair) steer() {
-	s := store.Steer{Tenant: p.tenant(), By: pick(p, "", "root"), Want: pick(p, store.TryNow, store.Release, store.Release, store.GiveUp)}
-	groups := of(p, "groups", func(s store.Store) ([]store.Group, error) {
+	s := store.Steer{Tenant: p.tenant(), By: pick(p, "", "root"), Want: pick(p, groups.TryNow, groups.Release, groups.Release, groups.GiveUp)}
+	groups := of(p, "groups", func(s store.Store) ([]groups.Group, error) {
 		return s.Groups(p.Context(), store.GroupQuery{Tenant: "acme"})
 	})
 	switch {
@@ -642,7 +643,7 @@ func (p *pair) begin() {
 	}
 }
 
-var blockedDuties = []string{"watch", store.RecoveryDuty, "recovery@m1", "recovery/go/x"}
+var blockedDuties = []string{"watch", groups.RecoveryDuty, "recovery@m1", "recovery/go/x"}
 
 func (p *pair) renew(r store.Renew) {
 	for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(p.Context(), r) }).Duties {
@@ -795,7 +796,7 @@ func (p *pair) step() {
 		p.steer()
 	case 37:
 		q := store.GroupQuery{Tenant: p.tenant(), Limit: p.IntN(3), After: pick(p, "", "", "4", "8")}
-		of(p, fmt.Sprintf("groups %+v", q), func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, q) })
+		of(p, fmt.Sprintf("groups %+v", q), func(s store.Store) ([]groups.Group, error) { return s.Groups(ctx, q) })
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:
@@ -811,7 +812,7 @@ func (p *pair) step() {
 		case p.blocking && !p.one(8):
 			r.Duties = blockedDuties
 		case p.one(2):
-			r.Duties = []string{"watch", store.RecoveryDuty, pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x")}
+			r.Duties = []string{"watch", groups.RecoveryDuty, pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x")}
 		}
 		if p.one(3) {
 			process := p.process()
@@ -881,7 +882,7 @@ func (p *pair) look() {
 			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
 		})
 		of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) })
-		for _, g := range of(p, "groups", func(s store.Store) ([]store.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) }) {
+		for _, g := range of(p, "groups", func(s store.Store) ([]groups.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) }) {
 			p.seeGroup(&g)
 		}
 		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })

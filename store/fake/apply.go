@@ -24,7 +24,7 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change, along *store.Cl
 		}
 		return err
 	})
-	eff.Claimed(jobs)
+	eff.AfterClaim(jobs)
 	return answers, jobs, eff, err
 }
 
@@ -47,7 +47,7 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 		if s.PassOn {
 			t.returned = map[name]bool{}
 		}
-		t.eff.Claiming()
+		t.eff.BeforeClaim()
 		answers := make([]store.Applied, len(changes))
 		for i, c := range changes {
 			if answers[i], err = t.apply(c); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -19,13 +20,13 @@ func (t *tx) join(r *row, b *job.Block) {
 	if there {
 		t.eff.Joined(b, g.Join(b, t.now))
 	} else {
-		g = *store.OpenGroup(&r.Job, b, t.now)
+		g = *groups.Open(&r.Job, b, t.now)
 	}
 	t.putGroup(g)
 }
 
 // putGroup writes a group, and owes its line what it gives now.
-func (t *tx) putGroup(g store.Group) {
+func (t *tx) putGroup(g groups.Group) {
 	at := name{g.Tenant, g.Key}
 	was, there := t.groups[at]
 	set(t, t.groups, at, g)
@@ -65,8 +66,8 @@ func (s *State) behind(at name) int {
 }
 
 // rate is how fast jobs of a group go.
-func (s *State) rate(g *store.Group) *job.Limit {
-	return store.Releases(s.set(name{g.Tenant, g.Rate()}))
+func (s *State) rate(g *groups.Group) *job.Limit {
+	return groups.Rate(s.set(name{g.Tenant, g.RateKey()}))
 }
 
 // dueGroups lets blocked jobs go whose moment has come, and fails those that have waited for too
@@ -132,8 +133,8 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 			if r.Live {
 				continue
 			}
-			s := store.Steer{By: g.GiverUp, Want: store.GiveUp}
-			c, _ := s.Steered(&r.Job, t.now)
+			s := store.Steer{By: g.GiverUp, Want: groups.GiveUp}
+			c, _ := groups.Change(&r.Job, s.Want, s.By, t.now)
 			if _, err := t.write(r, c, job.CauseWish, s.By); err != nil {
 				return 0, err
 			}
@@ -155,7 +156,7 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 		of[r.Owner] = append(of[r.Owner], r)
 	}
 	n = g.Allow(rate, t.now, limit)
-	going, last := store.In(slices.Sorted(maps.Keys(of)), of, g.Last, n)
+	going, last := groups.RoundRobin(slices.Sorted(maps.Keys(of)), of, g.Last, n)
 	for _, r := range going {
 		if _, err := t.write(r, job.Released(&r.Job, g.Why(), t.now), job.CauseClear, ""); err != nil {
 			return 0, err
@@ -167,7 +168,7 @@ func (t *tx) turnGroup(at name, limit int) (n int, err error) {
 }
 
 // payLines gives up to limit lines the places that groups leave them, and returns how many: see
-// [store.Group].
+// [groups.Group].
 func (t *tx) payLines(limit int) (n int) {
 	owed := slices.SortedFunc(maps.Keys(t.shutting),
 		func(a, b name) int { return cmp.Or(t.shutting[a].Compare(t.shutting[b]), a.compare(b)) })
@@ -220,7 +221,7 @@ func (s *State) placesOf(at name) int {
 func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests, error) {
 	return ask(ctx, s, func(t *tx) (store.Tests, error) {
 		a := store.Tests{Now: t.now}
-		var others []store.Group
+		var others []groups.Group
 		for at, g := range t.groups {
 			switch {
 			case g.Duty() != duty, g.Next.IsZero(), len(t.members(at)) == 0 && g.Places < 0:
@@ -230,7 +231,7 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests,
 				others = append(others, copyOfGroup(g))
 			}
 		}
-		byNext := func(a, b store.Group) int {
+		byNext := func(a, b groups.Group) int {
 			return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 		}
 		slices.SortFunc(a.Due, byNext)
@@ -253,7 +254,7 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests,
 }
 
 // Tested implements [store.Groups].
-func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (s *Store) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	return s.do(ctx, func(t *tx) error {
 		if !t.stands(f) {
 			return job.Errorf(job.Fenced, "%s is not held any more", f.Duty)
@@ -286,7 +287,7 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 			if !there || len(t.members(at)) == 0 && g.Places < 0 {
 				return nil, store.NoGroup(steer.Group)
 			}
-			g.Steer(&steer, t.rate(&g), t.now)
+			g.Act(steer.Want, steer.By, t.rate(&g), t.now)
 			t.putGroup(g)
 			return nil, nil
 		}
@@ -297,13 +298,13 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 				answers[i] = store.NoJob(id)
 				continue
 			}
-			c, err := steer.Steered(&r.Job, t.now)
+			c, err := groups.Change(&r.Job, steer.Want, steer.By, t.now)
 			switch {
 			case err != nil:
 				answers[i] = err
-			case steer.Want == store.TryNow:
+			case steer.Want == groups.TryNow:
 				g := t.groups[r.group()]
-				g.Steer(&steer, t.rate(&g), t.now)
+				g.Act(steer.Want, steer.By, t.rate(&g), t.now)
 				t.putGroup(g)
 			default:
 				if _, err := t.write(r, c, job.CauseWish, steer.By); err != nil {
@@ -316,11 +317,11 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 }
 
 // Groups implements [store.Groups].
-func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
-	return ask(ctx, s, func(t *tx) (all []store.Group, err error) {
+func (s *Store) Groups(ctx context.Context, q store.GroupQuery) ([]groups.Group, error) {
+	return ask(ctx, s, func(t *tx) (all []groups.Group, err error) {
 		for _, at := range slices.SortedFunc(maps.Keys(t.groups), name.compare) {
 			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && at.name != q.Key ||
-				len(all) == store.Within(q.Limit, 100, 1000) {
+				len(all) == store.Clamp(q.Limit, 100, 1000) {
 				continue
 			}
 			g := copyOfGroup(t.groups[at])
@@ -357,7 +358,7 @@ func (t *tx) trimGroups(limit int) {
 }
 
 // copyOfGroup returns a group of which the other one shares nothing.
-func copyOfGroup(g store.Group) store.Group {
+func copyOfGroup(g groups.Group) groups.Group {
 	g.Block.Params, g.Block.Policy.Stages = maps.Clone(g.Block.Params), slices.Clone(g.Block.Policy.Stages)
 	return g
 }

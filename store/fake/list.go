@@ -16,7 +16,7 @@ import (
 // List implements [store.Reader]. It looks at all jobs, and where the order is that of submission
 // stops when the page is full.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := store.Within(q.Limit, 100, 1000)
+	limit := store.Clamp(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
 	if !slices.Contains(store.Sorts, by) {
 		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
@@ -142,7 +142,7 @@ func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (store.C
 
 // Overdue implements [store.Reader].
 func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Overdue, err error) {
-	limit := store.Within(q.Limit, 500, 1000)
+	limit := store.Clamp(q.Limit, 500, 1000)
 	var from end
 	if q.Cursor != "" && (!readCursor(q.Cursor, &from) || from.Seq < 1) {
 		return o, job.Errorf(job.Invalid,

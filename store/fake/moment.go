@@ -46,7 +46,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments
 		for _, at := range slices.SortedFunc(maps.Keys(t.moments), name.compare) {
 			l := t.limit(at)
 			if at.tenant != q.Tenant || at.name <= q.After || q.Key != "" && q.Key != at.name || l == nil ||
-				l.Per == 0 || len(all) == store.Within(q.Limit, 100, 1000) {
+				l.Per == 0 || len(all) == store.Clamp(q.Limit, 100, 1000) {
 				continue
 			}
 			m := t.moments[at]
@@ -75,7 +75,7 @@ func (t *tx) wake(tenant string) {
 			next.Due = t.now
 			defer func() { // the list is not changed while it is gone through
 				t.swap(r, &next)
-				t.eff.Note(&next.Job)
+				t.eff.Add(&next.Job)
 			}()
 		}
 	}

@@ -53,7 +53,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 			return es, err
 		}
 	}
-	limit := store.Within(q.Limit, 1000, 10_000)
+	limit := store.Clamp(q.Limit, 1000, 10_000)
 	return ask(ctx, s, func(t *tx) (es store.Events, err error) {
 		if ord > int64(len(t.events)) {
 			return es, store.NewerCursor()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -29,10 +30,10 @@ type State struct {
 	rates     map[name]job.ID // of limits that are rates: see [store.Reserved]
 	anew      int             // how often a rate was set
 	moments   map[name]moments
-	groups    map[name]store.Group // never changed in place
-	shut      map[name]int         // how many places groups leave a line that they close
-	shutting  map[name]time.Time   // lines of which that may have changed since
-	sessions  map[job.ID]session   // as they were told, and begun
+	groups    map[name]groups.Group // never changed in place
+	shut      map[name]int          // how many places groups leave a line that they close
+	shutting  map[name]time.Time    // lines of which that may have changed since
+	sessions  map[job.ID]session    // as they were told, and begun
 	duties    map[string]duty
 	resources map[resource]store.Resource
 
@@ -164,7 +165,7 @@ func newState() *State {
 		limits: map[name]job.Limit{}, walks: map[name]walk{}, turns: map[name][]turn{},
 		served: map[name]map[string]float64{},
 		rates:  map[name]job.ID{}, moments: map[name]moments{},
-		groups: map[name]store.Group{}, shut: map[name]int{}, shutting: map[name]time.Time{},
+		groups: map[name]groups.Group{}, shut: map[name]int{}, shutting: map[name]time.Time{},
 		at: map[spot][]*row{}, waiting: map[name]int{},
 	}
 }

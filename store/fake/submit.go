@@ -135,7 +135,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 	}
 	t.wait(r, after)
 	t.owe(r, job.Owes(&job.Job{}, &r.Job))
-	t.eff.Note(&r.Job)
+	t.eff.Add(&r.Job)
 	if broken != nil {
 		r, err = t.write(r, job.Unmet(&r.Job, &broken.Job), job.CausePaid, "")
 		return r, false, err

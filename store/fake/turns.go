@@ -157,7 +157,7 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) ([]store.Turns, er
 		}
 		for _, at := range slices.SortedFunc(maps.Keys(keys), name.compare) {
 			if keys[at] && at.tenant == q.Tenant && at.name > q.After && (q.Key == "" || q.Key == at.name) &&
-				len(all) < store.Within(q.Limit, 100, 1000) {
+				len(all) < store.Clamp(q.Limit, 100, 1000) {
 				_, shut := t.shut[name{at.tenant, job.LimitOf(at.name)}]
 				use := store.Turns{Key: at.name, Limit: t.limit(at), Shut: shut, Owners: t.shares(at)}
 				if q.Key != "" {

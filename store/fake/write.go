@@ -41,7 +41,7 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor string) (*row, e
 	}
 	t.giveBack(&next, job.Returned(&r.Job, &next.Job))
 	t.owe(&next, job.Owes(&r.Job, &next.Job))
-	t.eff.Note(&next.Job)
+	t.eff.Add(&next.Job)
 	return &next, nil
 }
 

@@ -131,7 +131,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			return store.NoJob(n.Job)
 		}
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
-			eff.Note(j)
+			eff.Add(j)
 		}
 		if err := n.Allowed(j); err != nil {
 			return err

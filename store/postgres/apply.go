@@ -17,7 +17,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change, along *store.Claim) 
 ) {
 	if along == nil {
 		answers, eff, err := s.apply(ctx, cs, nil)
-		eff.Claimed(nil)
+		eff.AfterClaim(nil)
 		return answers, nil, eff, err
 	}
 	claim := newClaiming(*along)
@@ -25,7 +25,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change, along *store.Claim) 
 	if err != nil {
 		return nil, nil, eff, err
 	}
-	if eff.Claimed(claim.jobs); claim.learns {
+	if eff.AfterClaim(claim.jobs); claim.learns {
 		s.begins.learn(claim.mark, claim.jobs)
 	}
 	return answers, claim.sorted(), eff, nil
@@ -50,7 +50,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 		}
 	}
 	answers := make([]store.Applied, len(cs))
-	eff.Claiming()
+	eff.BeforeClaim()
 	for len(asked) > 0 {
 		tasks, others := finishing(asked)
 		var again []asking
@@ -281,7 +281,7 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 		out.Now = j.Guard(a.From.Fence)
 	}
 	if out.Outcome == store.OK || out.Outcome == store.Diverted {
-		eff.Note(&j)
+		eff.Add(&j)
 		eff.Owed = eff.Owed || owed
 	}
 	return outcome

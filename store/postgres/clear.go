@@ -28,7 +28,7 @@ func (s *Store) Clear(ctx context.Context, lost []store.Lost) (store.Effects, er
 				continue
 			}
 			if j.Custody == job.Ready && after.Lane != j.Lane {
-				eff.Note(j)
+				eff.Add(j)
 			}
 			ids, lanes = append(ids, j.ID), append(lanes, string(after.Lane))
 			*j = after

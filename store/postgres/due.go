@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -49,7 +50,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 			return
 		}
 		n, d = n+some, left
-		eff.Also(&more)
+		eff.Merge(&more)
 	}
 	then(d.fails, s.lapse)
 	then(d.wakes, s.release)
@@ -85,13 +86,13 @@ func (d *dues) first() time.Time {
 }
 
 // When something is due at first: for jobs behind a schedule gate, for groups, and for the jobs of
-// these that are to fail, as [store.Group.Fails] says, which of the jobs of a group is the one that
-// is to fail first.
+// these that are to fail, as [groups.Group.Fails] says, which of the jobs of a group is the one
+// that is to fail first.
 var (
 	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
 	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
 	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until
-		ELSE u.until + interval '` + strconv.Itoa(int(store.Patience.Seconds())) + ` seconds' END) FROM pawl.groups g
+		ELSE u.until + interval '` + strconv.Itoa(int(groups.LateTestGrace.Seconds())) + ` seconds' END) FROM pawl.groups g
 		CROSS JOIN LATERAL (SELECT ` + firstUntil + ` AS until OFFSET 0) u WHERE g.next IS NOT NULL)`
 	firstDue  = `least(` + gateDue + `, ` + groupsDue + `, ` + failsDue + `)`
 	whatIsDue = `SELECT ` + gateDue + `, ` + groupsDue + `, ` + failsDue + `, pawl.clock()`

@@ -29,7 +29,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 	if !known.Job.IsZero() {
 		settled++
 	}
-	limit := store.Within(q.Limit, 1000, 10_000)
+	limit := store.Clamp(q.Limit, 1000, 10_000)
 	err = s.call(ctx, q.Tenant, func(t *tx) error {
 		es = store.Events{Cursor: q.Cursor}
 		var next int64 // above all that was ever written

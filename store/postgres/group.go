@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -27,21 +28,21 @@ func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 	if len(c.joins) == 0 {
 		return t.commit(qs...)
 	}
-	groups := map[spot]*store.Group{} // as they are where these are the first
+	gs := map[spot]*groups.Group{} // as they are where these are the first
 	for i := range c.joins {
 		j, b := &c.joins[i].job, c.joins[i].block
 		at := spot{j.Tenant, j.Group}
-		if g := groups[at]; g != nil {
+		if g := gs[at]; g != nil {
 			g.Join(b, c.now)
 		} else {
-			groups[at] = store.OpenGroup(j, b, c.now)
+			gs[at] = groups.Open(j, b, c.now)
 		}
 	}
 	var p grouping
-	there := map[spot]*store.Group{}
+	there := map[spot]*groups.Group{}
 	var now time.Time
-	opened := make([]store.Group, 0, len(groups))
-	for _, g := range groups {
+	opened := make([]groups.Group, 0, len(gs))
+	for _, g := range gs {
 		opened = append(opened, *g)
 	}
 	err := t.send(append(append(qs, t.last...), read(openGroups, func(r *reader) error {
@@ -59,7 +60,7 @@ func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 	if err != nil {
 		return err
 	}
-	was := map[spot]store.Group{}
+	was := map[spot]groups.Group{}
 	for at, g := range there {
 		was[at] = *g
 	}
@@ -77,20 +78,20 @@ func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 
 // A grouping is what becomes of groups whose rows are locked.
 type grouping struct {
-	groups []store.Group
+	groups []groups.Group
 	lines  []spot // of which they give other places than before
 }
 
 // put writes a group that stood otherwise before.
-func (p *grouping) put(was, g *store.Group, eff *store.Effects) {
+func (p *grouping) put(was, g *groups.Group, eff *store.Effects) {
 	p.groups = append(p.groups, *g)
 	p.note(was, g, eff)
 }
 
 // note notes what it means for others that a group stands so; it was nil before where it is new.
-func (p *grouping) note(was, g *store.Group, eff *store.Effects) {
+func (p *grouping) note(was, g *groups.Group, eff *store.Effects) {
 	if was == nil {
-		was = &store.Group{Places: -1}
+		was = &groups.Group{Places: -1}
 	}
 	if g.Block.Line != "" && g.Places != was.Places {
 		p.lines = append(p.lines, spot{g.Tenant, g.Block.Line})
@@ -114,26 +115,26 @@ func (p *grouping) queries() (qs []*query) {
 
 // rowsOf are the parameters of statements that write groups, which they put in the order of their
 // keys.
-func rowsOf(groups []store.Group) []any {
-	slices.SortFunc(groups, func(a, b store.Group) int {
+func rowsOf(gs []groups.Group) []any {
+	slices.SortFunc(gs, func(a, b groups.Group) int {
 		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 	})
-	texts := func(f func(g *store.Group) string) []string { return values(groups, f) }
-	times := func(f func(g *store.Group) time.Time) []*time.Time {
-		return values(groups, func(g *store.Group) *time.Time { return instant(f(g)) })
+	texts := func(f func(g *groups.Group) string) []string { return values(gs, f) }
+	times := func(f func(g *groups.Group) time.Time) []*time.Time {
+		return values(gs, func(g *groups.Group) *time.Time { return instant(f(g)) })
 	}
 	return []any{
-		texts(func(g *store.Group) string { return g.Tenant }), texts(func(g *store.Group) string { return g.Key }),
-		texts((*store.Group).Duty), texts(func(g *store.Group) string { return g.Block.Probe() }),
-		texts(func(g *store.Group) string { return g.Block.Line }), values(groups,
-			func(g *store.Group) int { return g.Places }),
-		times(func(g *store.Group) time.Time { return g.Next }), times((*store.Group).Wake), texts(
-			func(g *store.Group) string { return encode(g) }),
+		texts(func(g *groups.Group) string { return g.Tenant }), texts(func(g *groups.Group) string { return g.Key }),
+		texts((*groups.Group).Duty), texts(func(g *groups.Group) string { return g.Block.Probe() }),
+		texts(func(g *groups.Group) string { return g.Block.Line }), values(gs,
+			func(g *groups.Group) int { return g.Places }),
+		times(func(g *groups.Group) time.Time { return g.Next }), times((*groups.Group).Wake), texts(
+			func(g *groups.Group) string { return encode(g) }),
 	}
 }
 
 // group reads the groupColumns.
-func (r *reader) group() (g store.Group, err error) {
+func (r *reader) group() (g groups.Group, err error) {
 	tenant, key := r.text(), r.text()
 	err = json.Unmarshal(r.next(), &g)
 	g.Tenant, g.Key = tenant, key
@@ -142,20 +143,20 @@ func (r *reader) group() (g store.Group, err error) {
 
 // A held is a group whose row is locked, with what is known of it besides.
 type held struct {
-	store.Group
+	groups.Group
 	rate  *job.Limit // at which its jobs go
 	jobs  bool       // some belong to it
 	until time.Time  // when the first of its jobs is to fail
 }
 
 // hold locks the rows of groups in their order, and reads them, and what the time is by then.
-func (t *tx) hold(at []spot) (groups map[spot]*held, now time.Time, err error) {
+func (t *tx) hold(at []spot) (gs map[spot]*held, now time.Time, err error) {
 	slices.SortFunc(at, func(a, b spot) int {
 		return cmp.Or(strings.Compare(a.tenant, b.tenant),
 			strings.Compare(a.key, b.key))
 	})
 	at = slices.Compact(at)
-	groups = map[spot]*held{}
+	gs = map[spot]*held{}
 	err = t.send(read(holdGroups, func(r *reader) (err error) {
 		h := &held{}
 		now = r.time()
@@ -164,18 +165,18 @@ func (t *tx) hold(at []spot) (groups map[spot]*held, now time.Time, err error) {
 		}
 		h.rate = r.rate()
 		h.jobs, h.until = r.bool(), r.time()
-		groups[spot{h.Tenant, h.Key}] = h
+		gs[spot{h.Tenant, h.Key}] = h
 		return nil
 	}, values(at, func(s *spot) string { return s.tenant }), values(at, func(s *spot) string { return s.key })))
-	return groups, now, err
+	return gs, now, err
 }
 
 // rate reads the limit that says how fast jobs of a group go.
 func (r *reader) rate() *job.Limit {
 	if l := r.limit(); l.Key != "" {
-		return store.Releases(&l)
+		return groups.Rate(&l)
 	}
-	return store.Releases(nil)
+	return groups.Rate(nil)
 }
 
 // Tests implements [store.Groups].
@@ -199,7 +200,7 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (a store.Test
 }
 
 // Tested implements [store.Groups].
-func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (eff store.Effects, err error) {
+func (s *Store) Tested(ctx context.Context, f job.Fence, found []groups.Test) (eff store.Effects, err error) {
 	fenced := job.Errorf(job.Fenced, "%s is not held any more", f.Duty)
 	if f.Duty == "" {
 		return eff, fenced
@@ -215,14 +216,14 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (ef
 		if err != nil {
 			return err
 		}
-		groups, now, err := t.hold(values(found, func(x *store.Test) spot { return spot{x.Tenant, x.Key} }))
+		gs, now, err := t.hold(values(found, func(x *groups.Test) spot { return spot{x.Tenant, x.Key} }))
 		if err != nil {
 			return err
 		}
-		was, p := map[spot]store.Group{}, grouping{}
+		was, p := map[spot]groups.Group{}, grouping{}
 		for i := range found {
 			at := spot{found[i].Tenant, found[i].Key}
-			g := groups[at]
+			g := gs[at]
 			if g == nil {
 				continue
 			}
@@ -235,7 +236,7 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (ef
 			}
 		}
 		for at, before := range was {
-			g := groups[at]
+			g := gs[at]
 			p.put(&before, &g.Group, &eff)
 			eff.Soon(g.Fails(g.until))
 		}
@@ -253,15 +254,15 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) (answers []error, 
 		err = s.call(ctx, steer.Tenant, func(t *tx) error {
 			eff = store.Effects{}
 			at := spot{steer.Tenant, steer.Group}
-			groups, now, err := t.hold([]spot{at})
+			gs, now, err := t.hold([]spot{at})
 			if err != nil {
 				return err
 			}
-			g := groups[at]
+			g := gs[at]
 			if g == nil || !g.jobs && g.Places < 0 {
 				return store.NoGroup(steer.Group)
 			}
-			return t.commit(steered(&steer, groups, now, &eff)...)
+			return t.commit(steered(&steer, gs, now, &eff)...)
 		})
 	} else {
 		err = s.write(ctx, steer.Tenant, func(t *tx) error {
@@ -276,11 +277,11 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) (answers []error, 
 }
 
 // steered returns the queries that do with groups what a person wants.
-func steered(steer *store.Steer, groups map[spot]*held, now time.Time, eff *store.Effects) []*query {
+func steered(steer *store.Steer, gs map[spot]*held, now time.Time, eff *store.Effects) []*query {
 	var p grouping
-	for _, g := range groups {
+	for _, g := range gs {
 		was := g.Group
-		g.Steer(steer, g.rate, now)
+		g.Act(steer.Want, steer.By, g.rate, now)
 		p.put(&was, &g.Group, eff)
 	}
 	return p.queries()
@@ -300,11 +301,11 @@ func (t *tx) steer(steer *store.Steer, answers []error, eff *store.Effects) erro
 			answers[i] = store.NoJob(id)
 			continue
 		}
-		ch, err := steer.Steered(j, l.now)
+		ch, err := groups.Change(j, steer.Want, steer.By, l.now)
 		switch {
 		case err != nil:
 			answers[i] = err
-		case steer.Want == store.TryNow:
+		case steer.Want == groups.TryNow:
 			tried = append(tried, spot{j.Tenant, j.Group})
 		default:
 			if *j, err = c.add(j, ch); err != nil {
@@ -315,17 +316,17 @@ func (t *tx) steer(steer *store.Steer, answers []error, eff *store.Effects) erro
 	c.effects(eff)
 	qs := c.queries()
 	if len(tried) > 0 {
-		groups, now, err := t.hold(tried)
+		gs, now, err := t.hold(tried)
 		if err != nil {
 			return err
 		}
-		qs = append(qs, steered(steer, groups, now, eff)...)
+		qs = append(qs, steered(steer, gs, now, eff)...)
 	}
 	return t.commit(qs...)
 }
 
 // Groups implements [store.Groups].
-func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
+func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []groups.Group, err error) {
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		all = nil
 		return t.commit(read(listGroups, func(r *reader) error {
@@ -333,7 +334,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Gro
 			g.Jobs, g.Oldest, g.Behind = r.int(), r.time(), r.int()
 			all = append(all, g)
 			return err
-		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key), nonzero(q.Line)))
+		}, q.Tenant, q.After, store.Clamp(q.Limit, 100, 1000), nonzero(q.Key), nonzero(q.Line)))
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -42,7 +43,7 @@ func pay(t *testing.T, s store.Store) {
 
 // steer does with groups, and with jobs, what a person may want.
 func (m *mixer) steer(ctx context.Context) error {
-	wants := []store.GroupAction{store.TryNow, store.Release, store.GiveUp}
+	wants := []groups.Action{groups.TryNow, groups.Release, groups.GiveUp}
 	if _, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Jobs: m.some(20)}); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (m *mixer) steer(ctx context.Context) error {
 
 // test tells of tests of groups, for whoever has the duty.
 func (m *mixer) test(ctx context.Context) error {
-	f := job.Fence{Duty: store.RecoveryDuty}
+	f := job.Fence{Duty: groups.RecoveryDuty}
 	if err := m.conn.QueryRow(ctx, "SELECT coalesce((SELECT term FROM pawl.duties WHERE name = $1), 0)", f.Duty).Scan(&f.Term); err != nil {
 		return err
 	}
@@ -60,9 +61,9 @@ func (m *mixer) test(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var found []store.Test
+	var found []groups.Test
 	for _, i := range m.r.Perm(len(limited)) {
-		found = append(found, store.Test{Tenant: acme, Key: gone(limited[i]).Group(acme), Began: due.Now, Clear: m.r.IntN(2) == 0})
+		found = append(found, groups.Test{Tenant: acme, Key: gone(limited[i]).Group(acme), Began: due.Now, Clear: m.r.IntN(2) == 0})
 	}
 	_, err = m.s.Tested(ctx, f, found)
 	return err
@@ -100,33 +101,33 @@ func blocked(t *testing.T, s *postgres.Store, now *clock) error {
 	if n, _, err := s.Due(ctx, 5); n != 5 || err != nil {
 		t.Errorf("%d jobs fail, want 5; %v", n, err)
 	}
-	a, err := s.Renew(ctx, store.Renew{Session: session, Lease: hour, Duties: []string{store.RecoveryDuty}})
+	a, err := s.Renew(ctx, store.Renew{Session: session, Lease: hour, Duties: []string{groups.RecoveryDuty}})
 	if err != nil {
 		return err
 	}
-	groups, err := s.Groups(ctx, store.GroupQuery{Tenant: acme})
+	gs, err := s.Groups(ctx, store.GroupQuery{Tenant: acme})
 	if err != nil {
 		return err
 	}
-	for _, g := range groups {
-		for _, want := range []store.GroupAction{store.TryNow, store.Release, store.GiveUp} {
+	for _, g := range gs {
+		for _, want := range []groups.Action{groups.TryNow, groups.Release, groups.GiveUp} {
 			if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: want, Group: g.Key}); err != nil {
 				return err
 			}
 		}
 	}
-	if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: store.TryNow, Jobs: ids}); err != nil {
+	if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: groups.TryNow, Jobs: ids}); err != nil {
 		return err
 	}
-	tests, err := s.Tests(ctx, store.RecoveryDuty, 10)
+	tests, err := s.Tests(ctx, groups.RecoveryDuty, 10)
 	if err != nil {
 		return err
 	}
-	var found []store.Test
+	var found []groups.Test
 	for _, g := range tests.Due {
-		found = append(found, store.Test{Tenant: g.Tenant, Key: g.Key, Began: tests.Now, Clear: true})
+		found = append(found, groups.Test{Tenant: g.Tenant, Key: g.Key, Began: tests.Now, Clear: true})
 	}
-	if _, err := s.Tested(ctx, job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}, found); err != nil {
+	if _, err := s.Tested(ctx, job.Fence{Duty: groups.RecoveryDuty, Term: a.Duties[0].Term}, found); err != nil {
 		return err
 	}
 	for range 3 {
@@ -135,10 +136,10 @@ func blocked(t *testing.T, s *postgres.Store, now *clock) error {
 		}
 	}
 	pay(t, s)
-	if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: store.GiveUp, Jobs: ids}); err != nil {
+	if _, _, err := s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: groups.GiveUp, Jobs: ids}); err != nil {
 		return err
 	}
-	now.Advance(2 * store.GroupKept)
+	now.Advance(2 * groups.Kept)
 	_, eff, err := s.Recount(ctx, 100)
 	if eff.Owed {
 		pay(t, s)

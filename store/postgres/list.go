@@ -23,7 +23,7 @@ var forLists = map[string]string{"jit": "off", "enable_sort": "off", "enable_seq
 // A page is one statement, and so one snapshot. What leads to it soonest is found out before, see
 // choose.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := store.Within(q.Limit, 100, 1000)
+	limit := store.Clamp(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
 	if !slices.Contains(store.Sorts, by) {
 		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)

@@ -168,7 +168,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 				all = append(all, m)
 			}
 			return nil
-		}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)))
+		}, q.Tenant, q.After, store.Clamp(q.Limit, 100, 1000), nonzero(q.Key)))
 	})
 	return all, err
 }

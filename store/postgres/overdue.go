@@ -13,7 +13,7 @@ import (
 
 // Overdue implements [store.Reader].
 func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Overdue, err error) {
-	limit := store.Within(q.Limit, 500, 1000)
+	limit := store.Clamp(q.Limit, 500, 1000)
 	var from end
 	if q.Cursor != "" {
 		if from, err = readEnd(q.Cursor); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -556,7 +557,7 @@ func (m *mixer) recount(ctx context.Context) error {
 	return err
 }
 
-var duties = []string{"watch", "test", "sweep", store.RecoveryDuty}
+var duties = []string{"watch", "test", "sweep", groups.RecoveryDuty}
 
 func (m *mixer) renew(ctx context.Context) error {
 	var wanted []string

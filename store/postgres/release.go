@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -21,20 +22,20 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 		n, eff = 0, store.Effects{}
 		var late []job.Job
 		err := t.send(read(lapsing, func(r *reader) error { late = append(late, r.row()); return nil }, limit,
-			store.Patience))
+			groups.LateTestGrace))
 		if err != nil {
 			return err
 		}
 		c := changes{cause: job.CauseClear}
 		if len(late) > 0 {
-			groups, now, err := t.hold(values(late, func(j *job.Job) spot { return spot{j.Tenant, j.Group} }))
+			gs, now, err := t.hold(values(late, func(j *job.Job) spot { return spot{j.Tenant, j.Group} }))
 			if err != nil {
 				return err
 			}
 			c.now = now
 			for i := range late {
 				j := &late[i]
-				g := groups[spot{j.Tenant, j.Group}]
+				g := gs[spot{j.Tenant, j.Group}]
 				if g == nil || !g.Lapses(j.Deadline(), now) {
 					continue // it was found clear meanwhile
 				}
@@ -53,7 +54,7 @@ func (s *Store) lapse(ctx context.Context, limit int) (n int, eff store.Effects,
 // A turning is a group that has jobs go, or fail.
 type turning struct {
 	held
-	was   store.Group           // as it stood before
+	was   groups.Group          // as it stood before
 	n     int                   // how many may
 	of    map[string][]*job.Job // that are locked, by their owners
 	found int                   // of those who were there by then; n + 1 are n at least
@@ -73,7 +74,7 @@ func (g *turning) before() time.Time {
 func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effects, d dues, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
-		var groups []*turning
+		var gs []*turning
 		var now time.Time
 		left := limit
 		err := t.send(read(wakeGroups, func(r *reader) (err error) {
@@ -88,21 +89,21 @@ func (s *Store) release(ctx context.Context, limit int) (n int, eff store.Effect
 				g.n = g.Allow(g.rate, now, left)
 			}
 			left -= g.n
-			groups = append(groups, g)
+			gs = append(gs, g)
 			return nil
 		}, mostTurned))
 		if err != nil {
 			return err
 		}
-		if len(groups) > 0 {
-			if err := t.heads(groups); err != nil {
+		if len(gs) > 0 {
+			if err := t.heads(gs); err != nil {
 				return err
 			}
 		}
 		var qs []*query
 		var p grouping
 		freed, failed := changes{cause: job.CauseClear, now: now}, map[string]*changes{}
-		for _, g := range groups {
+		for _, g := range gs {
 			went, err := g.turn(&freed, failed, now)
 			if err != nil {
 				return err
@@ -145,16 +146,16 @@ func (t *tx) rerate(tenant string, eff *store.Effects) error {
 }
 
 // heads reads and locks the jobs of groups that are next.
-func (t *tx) heads(groups []*turning) error {
+func (t *tx) heads(gs []*turning) error {
 	of := map[spot]*turning{}
-	for _, g := range groups {
+	for _, g := range gs {
 		of[spot{g.Tenant, g.Key}] = g
 	}
-	tenants, keys := values(groups, func(g **turning) string { return (*g).Tenant }), values(groups,
+	tenants, keys := values(gs, func(g **turning) string { return (*g).Tenant }), values(gs,
 		func(g **turning) string { return (*g).Key })
-	before, n := values(groups, func(g **turning) time.Time { return (*g).before() }), values(groups,
+	before, n := values(gs, func(g **turning) time.Time { return (*g).before() }), values(gs,
 		func(g **turning) int { return (*g).n })
-	fail := values(groups, func(g **turning) bool { return !(*g).GivenUp.IsZero() })
+	fail := values(gs, func(g **turning) bool { return !(*g).GivenUp.IsZero() })
 	err := t.send(read(groupHeads, func(r *reader) error {
 		j := r.row()
 		// it may have been blocked anew meanwhile
@@ -163,13 +164,13 @@ func (t *tx) heads(groups []*turning) error {
 			g.of[j.Owner] = append(g.of[j.Owner], &j)
 		}
 		return nil
-	}, tenants, keys, before, n, fail, values(groups, func(g **turning) string { return (*g).Last })),
+	}, tenants, keys, before, n, fail, values(gs, func(g **turning) string { return (*g).Last })),
 		read(groupLeft, func(r *reader) error {
-			g := groups[r.int()-1]
+			g := gs[r.int()-1]
 			g.found, g.later = r.int(), r.bool()
 			return nil
 		}, tenants, keys, before, n, fail))
-	for _, g := range groups {
+	for _, g := range gs {
 		for _, list := range g.of {
 			slices.SortFunc(list, func(a, b *job.Job) int {
 				return cmp.Or(a.Since.Compare(b.Since), a.Created.Compare(b.Created), bytes.Compare(a.ID[:], b.ID[:]))
@@ -181,16 +182,16 @@ func (t *tx) heads(groups []*turning) error {
 
 // turn has jobs go on, or fail by who gave them up, and returns how many.
 func (g *turning) turn(freed *changes, failed map[string]*changes, now time.Time) (int, error) {
-	going, last := store.In(slices.Sorted(maps.Keys(g.of)), g.of, g.Last, g.n)
+	going, last := groups.RoundRobin(slices.Sorted(maps.Keys(g.of)), g.of, g.Last, g.n)
 	if !g.GivenUp.IsZero() {
-		s := store.Steer{By: g.GiverUp, Want: store.GiveUp}
+		s := store.Steer{By: g.GiverUp, Want: groups.GiveUp}
 		c := failed[s.By]
 		if c == nil {
 			c = &changes{cause: job.CauseWish, actor: s.By, now: now}
 			failed[s.By] = c
 		}
 		for _, j := range going {
-			ch, err := s.Steered(j, now)
+			ch, err := groups.Change(j, s.Want, s.By, now)
 			if err == nil {
 				_, err = c.add(j, ch)
 			}
@@ -213,8 +214,8 @@ func (g *turning) turn(freed *changes, failed map[string]*changes, now time.Time
 }
 
 var (
-	// lapsing locks and answers up to $1 jobs that are to fail by now, as [store.Group.Lapses] says
-	// with a patience $2, those first that were to fail first. Of those that somebody else has
+	// lapsing locks and answers up to $1 jobs that are to fail by now, as [groups.Group.Lapses]
+	// says with a patience $2, those first that were to fail first. Of those that somebody else has
 	// locked something else becomes.
 	lapsing = `
 WITH x AS MATERIALIZED (

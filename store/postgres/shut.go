@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// shut gives up to limit lines of a tenant the places that groups leave them: see [store.Group]. It
-// takes the tenant's turns lock before these.
+// shut gives up to limit lines of a tenant the places that groups leave them: see [groups.Group].
+// It takes the tenant's turns lock before these.
 func (s *Store) shut(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
 	var l lines
 	err = s.call(ctx, everyone, func(t *tx) error {
@@ -52,13 +53,13 @@ type lines struct {
 }
 
 type line struct {
-	groups []store.Group // that close it
-	places int           // that they leave; negative: none closes it
-	most   int           // of the limit that is set
-	set    bool          // there is one
-	shut   bool          // it is closed
-	walks  bool          // its limit takes in jobs that are there
-	waits  bool          // somebody waits in it
+	groups []groups.Group // that close it
+	places int            // that they leave; negative: none closes it
+	most   int            // of the limit that is set
+	set    bool           // there is one
+	shut   bool           // it is closed
+	walks  bool           // its limit takes in jobs that are there
+	waits  bool           // somebody waits in it
 }
 
 // pay looks at lines, and returns what writes what becomes of them.

@@ -161,7 +161,7 @@ func (in *insertion) answer(n *store.New, eff *store.Effects) store.Submitted {
 	if due, gated := in.due[n.Job.ID]; gated {
 		j.Place, j.Due = job.Place{State: job.Waiting, Custody: job.Gate}, due
 	}
-	eff.Note(&j)
+	eff.Add(&j)
 	return store.Submitted{ID: n.Job.ID, Place: j.Place}
 }
 

@@ -212,7 +212,7 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 				last := &all[len(all)-1]
 				last.Owners = append(last.Owners, store.Share{Owner: r.text(), Held: r.int(), Waiting: r.int()})
 				return nil
-			}, q.Tenant, q.After, store.Within(q.Limit, 100, 1000), nonzero(q.Key)),
+			}, q.Tenant, q.After, store.Clamp(q.Limit, 100, 1000), nonzero(q.Key)),
 		}
 		var holders []job.ID
 		if q.Key != "" && q.Holders > 0 {

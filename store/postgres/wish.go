@@ -53,7 +53,7 @@ type wishes struct {
 func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 	refuse := func(format string, args ...any) (store.Wished, error) {
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
-			eff.Note(j)
+			eff.Add(j)
 		}
 		return store.Wished{Place: j.Place, Err: job.Errorf(job.Conflict, format, args...)}, nil
 	}
@@ -84,7 +84,7 @@ func (w *wishes) add(j *job.Job, eff *store.Effects) (store.Wished, error) {
 			w.stand = append(w.stand, *j)
 		}
 		if j.Custody == job.Ready {
-			eff.Note(j)
+			eff.Add(j)
 		}
 		return store.Wished{Place: j.Place}, nil
 	}

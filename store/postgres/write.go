@@ -119,7 +119,7 @@ func (c *changes) open(j *job.Job) error {
 // effects adds to eff what the changes mean for others.
 func (c *changes) effects(eff *store.Effects) {
 	for i := range c.after {
-		eff.Note(&c.after[i])
+		eff.Add(&c.after[i])
 		eff.Passed(&c.before[i], &c.after[i])
 	}
 	eff.Owed, eff.Later = eff.Owed || len(c.owed)+len(c.handOn) > 0, eff.Later || len(c.later) > 0

@@ -32,7 +32,7 @@ func (s *Store) Apply(ctx context.Context, changes []job.Change, along *store.Cl
 	if err != nil {
 		return nil, nil, store.Effects{}, err
 	}
-	eff.Claimed(jobs)
+	eff.AfterClaim(jobs)
 	return answers, jobs, eff, nil
 }
 
@@ -55,7 +55,7 @@ func (s *Store) apply(ctx context.Context, changes []job.Change, then func(*tx) 
 	}
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = make([]store.Applied, len(changes)), store.Effects{}
-		eff.Claiming()
+		eff.BeforeClaim()
 		t.returned, t.joined = map[spot]bool{}, map[spot]*joined{}
 		defer func() { t.returned, t.joined = nil, nil }()
 		rows, err := t.find(ids)

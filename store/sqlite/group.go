@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -29,14 +30,14 @@ const (
 )
 
 // groupOf reads a group.
-func groupOf(tenant, key, doc driver.Value) (store.Group, error) {
-	g := store.Group{Tenant: text(tenant), Key: text(key)}
+func groupOf(tenant, key, doc driver.Value) (groups.Group, error) {
+	g := groups.Group{Tenant: text(tenant), Key: text(key)}
 	err := json.Unmarshal([]byte(text(doc)), &g)
 	return g, err
 }
 
 // groups reads groups by a statement for tenant, key and doc.
-func (t *tx) groups(q string, args ...any) (all []store.Group, err error) {
+func (t *tx) groups(q string, args ...any) (all []groups.Group, err error) {
 	err = t.query(q, func(v []driver.Value) error {
 		g, err := groupOf(v[0], v[1], v[2])
 		all = append(all, g)
@@ -46,7 +47,7 @@ func (t *tx) groups(q string, args ...any) (all []store.Group, err error) {
 }
 
 // group returns a group; nil: it is not there.
-func (t *tx) group(at spot) (*store.Group, error) {
+func (t *tx) group(at spot) (*groups.Group, error) {
 	gs, err := t.groups(`SELECT tenant, key, doc FROM groups WHERE tenant = ? AND key = ?`, at.tenant, at.key)
 	if err != nil || len(gs) == 0 {
 		return nil, err
@@ -56,8 +57,8 @@ func (t *tx) group(at spot) (*store.Group, error) {
 
 // A joined is a group that jobs join.
 type joined struct {
-	was *store.Group // as it stands in the database; nil: it is new
-	now store.Group
+	was *groups.Group // as it stands in the database; nil: it is new
+	now groups.Group
 }
 
 // join puts a job that b has blocked into its group.
@@ -77,7 +78,7 @@ func (t *tx) join(r *row, b *job.Block, eff *store.Effects) error {
 		}
 	}
 	if g.now.Opened.IsZero() {
-		g.now = *store.OpenGroup(&r.Job, b, t.now)
+		g.now = *groups.Open(&r.Job, b, t.now)
 	} else {
 		eff.Joined(b, g.now.Join(b, t.now))
 	}
@@ -101,7 +102,7 @@ func (t *tx) putJoined(eff *store.Effects) error {
 
 // putGroup writes a group, and owes its line what it gives now. was is the group before; nil: it is
 // new.
-func (t *tx) putGroup(g, was *store.Group, eff *store.Effects) error {
+func (t *tx) putGroup(g, was *groups.Group, eff *store.Effects) error {
 	if err := t.writeGroup(g); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (t *tx) putGroup(g, was *store.Group, eff *store.Effects) error {
 }
 
 // writeGroup writes the row of a group. No change that waits to be written touches these rows.
-func (t *tx) writeGroup(g *store.Group) error {
+func (t *tx) writeGroup(g *groups.Group) error {
 	doc, err := json.Marshal(g)
 	if err != nil {
 		return err
@@ -191,14 +192,14 @@ func (s *Store) Tests(ctx context.Context, duty string, limit int) (store.Tests,
 	if err := errors.Join(append(broken, err)...); err != nil {
 		return store.Tests{}, err
 	}
-	slices.SortFunc(a.Due, func(a, b store.Group) int {
+	slices.SortFunc(a.Due, func(a, b groups.Group) int {
 		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Key, b.Key))
 	})
 	return a, nil
 }
 
 // Tested implements [store.Groups].
-func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (s *Store) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		eff = store.Effects{}
@@ -220,7 +221,7 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []store.Test) (st
 }
 
 // record notes what a test found.
-func (t *tx) record(f job.Fence, found *store.Test, eff *store.Effects) error {
+func (t *tx) record(f job.Fence, found *groups.Test, eff *store.Effects) error {
 	was, err := t.group(spot{found.Tenant, found.Key})
 	if err != nil || was == nil {
 		return err
@@ -271,13 +272,13 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 				answers[i] = store.NoJob(id)
 				continue
 			}
-			c, err := steer.Steered(&r.Job, t.now)
+			c, err := groups.Change(&r.Job, steer.Want, steer.By, t.now)
 			if err != nil {
 				answers[i] = err
 				continue
 			}
-			if steer.Want == store.TryNow {
-				var g *store.Group
+			if steer.Want == groups.TryNow {
+				var g *groups.Group
 				switch g, err = t.group(spot{r.Tenant, r.Group}); {
 				case err != nil:
 				case g == nil:
@@ -301,13 +302,13 @@ func (s *Store) Steer(ctx context.Context, steer store.Steer) ([]error, store.Ef
 }
 
 // steer does what a person wants of a group.
-func (t *tx) steer(was *store.Group, s *store.Steer, eff *store.Effects) error {
+func (t *tx) steer(was *groups.Group, s *store.Steer, eff *store.Effects) error {
 	g := *was
 	rate, err := t.rate(&g)
 	if err != nil {
 		return err
 	}
-	g.Steer(s, rate, t.now)
+	g.Act(s.Want, s.By, rate, t.now)
 	return t.putGroup(&g, was, eff)
 }
 
@@ -322,8 +323,8 @@ func groupsThere(index string) string {
 var inLineOf = groupsThere(`INDEXED BY groups_line`) + ` AND g.places >= 0 AND g.line = ?4`
 
 // Groups implements [store.Groups].
-func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []store.Group, err error) {
-	which, args := groupsThere(""), []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
+func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []groups.Group, err error) {
+	which, args := groupsThere(""), []any{q.Tenant, q.After, int64(store.Clamp(q.Limit, 100, 1000))}
 	switch {
 	case q.Line != "" && q.Key != "":
 		which, args = inLineOf+` AND g.key = ?5`, append(args, q.Line, q.Key)

@@ -192,7 +192,7 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 
 // Turns implements [store.Limits].
 func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns, err error) {
-	keys, args := keysInUse, []any{q.Tenant, q.After, int64(store.Within(q.Limit, 100, 1000))}
+	keys, args := keysInUse, []any{q.Tenant, q.After, int64(store.Clamp(q.Limit, 100, 1000))}
 	if q.Key != "" {
 		keys, args = keyInUse, append(args, q.Key)
 	}

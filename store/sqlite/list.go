@@ -20,7 +20,7 @@ import (
 // for, and stops when the page is full: SQLite merges the parts of a UNION ALL so, but not the
 // values of an IN.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := store.Within(q.Limit, 100, 1000)
+	limit := store.Clamp(q.Limit, 100, 1000)
 	by := cmp.Or(q.Sort, store.Newest)
 	if !slices.Contains(store.Sorts, by) {
 		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)

@@ -98,7 +98,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 	}, q.Tenant, q.After, q.Key)
 	for _, m := range keys {
 		l := deciding(limits, m.key)
-		if l == nil || len(all) == store.Within(q.Limit, 100, 1000) {
+		if l == nil || len(all) == store.Clamp(q.Limit, 100, 1000) {
 			continue
 		}
 		free := l.NextFree(m.next, now, m.rate != sets[l.Key].rate)

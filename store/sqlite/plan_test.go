@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -319,9 +320,9 @@ func blocked(t *testing.T, s *Store, session job.ID, sleep func(time.Duration)) 
 	}
 	fence := func() job.Fence {
 		t.Helper()
-		a, err := s.Renew(ctx, store.Renew{Session: session, Lease: 10 * time.Hour, Duties: []string{store.RecoveryDuty}})
+		a, err := s.Renew(ctx, store.Renew{Session: session, Lease: 10 * time.Hour, Duties: []string{groups.RecoveryDuty}})
 		must(err)
-		return job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}
+		return job.Fence{Duty: groups.RecoveryDuty, Term: a.Duties[0].Term}
 	}
 	fence()
 	_, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "releases/*", Most: 2, Per: job.Duration(time.Second)})
@@ -329,13 +330,13 @@ func blocked(t *testing.T, s *Store, session job.ID, sleep func(time.Duration)) 
 	block("a", "b", "c", "d")
 	turn()
 	sleep(time.Minute)
-	due, err := s.Tests(ctx, store.RecoveryDuty, 100)
+	due, err := s.Tests(ctx, groups.RecoveryDuty, 100)
 	must(err)
 	for _, g := range due.Due {
-		_, err = s.Tested(ctx, fence(), []store.Test{{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: g.Block.Params["what"] < "c"}})
+		_, err = s.Tested(ctx, fence(), []groups.Test{{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: g.Block.Params["what"] < "c"}})
 		must(err)
 		if g.Block.Params["what"] == "c" {
-			_, _, err = s.Steer(ctx, store.Steer{Tenant: "t", Want: store.GiveUp, Group: g.Key})
+			_, _, err = s.Steer(ctx, store.Steer{Tenant: "t", Want: groups.GiveUp, Group: g.Key})
 			must(err)
 		}
 	}

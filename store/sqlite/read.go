@@ -35,7 +35,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	if after, err = store.ReadOrd(q.Cursor); err != nil {
 		return es, err
 	}
-	limit := int64(store.Within(q.Limit, 1000, 10_000))
+	limit := int64(store.Clamp(q.Limit, 1000, 10_000))
 	sql, args := eventsOfAll, []any{q.Tenant, after, limit}
 	if !q.Job.IsZero() {
 		sql, args = eventsOfOne, []any{blob(q.Job), q.Tenant, after, after, after, limit}

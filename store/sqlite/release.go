@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // rate is how fast jobs of a group go.
-func (t *tx) rate(g *store.Group) (*job.Limit, error) {
+func (t *tx) rate(g *groups.Group) (*job.Limit, error) {
 	all, err := t.limitsOf(g.Tenant)
-	return store.Releases(deciding(all.set, g.Rate())), err
+	return groups.Rate(deciding(all.set, g.RateKey())), err
 }
 
 // rerate tells the groups of a tenant whose jobs wait for their moments that another rate may hold.
@@ -38,8 +39,8 @@ func (t *tx) rerate(tenant string, eff *store.Effects) error {
 }
 
 // lapsing is the time ?1 up to which a job of a group g was to fail that does so by now: see
-// [store.Group.Lapses].
-var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + `)`
+// [groups.Group.Lapses].
+var lapsing = `max(min(?1, g.next - 1), ?1 - ` + strconv.FormatInt(groups.LateTestGrace.Microseconds(), 10) + `)`
 
 // mayFail says of a job j that it has a deadline: see [job.Job.Deadline].
 const mayFail = `j.until IS NOT NULL AND j.live = 0`
@@ -47,7 +48,7 @@ const mayFail = `j.until IS NOT NULL AND j.live = 0`
 // firstFail is when the first job of all groups fails, as far as is known. A group that is clear
 // has no time for its next test.
 var firstFail = `SELECT min((SELECT CASE WHEN g.next > j.until THEN j.until
-	ELSE j.until + ` + strconv.FormatInt(store.Patience.Microseconds(), 10) + ` END
+	ELSE j.until + ` + strconv.FormatInt(groups.LateTestGrace.Microseconds(), 10) + ` END
 		FROM jobs j INDEXED BY jobs_until WHERE ` + mayFail + ` AND j.tenant = g.tenant AND j.grp = g.key
 			ORDER BY j.until LIMIT 1))
 	FROM groups g INDEXED BY groups_next WHERE g.next IS NOT NULL`
@@ -157,7 +158,7 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 
 // giveUp fails jobs of a group that a person has given up, but for those of which something may
 // run.
-func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) {
+func (t *tx) giveUp(g *groups.Group, limit int, eff *store.Effects) (int, error) {
 	was := *g
 	rs, err := t.rows(`SELECT `+columns+
 		` FROM jobs j INDEXED BY jobs_group WHERE j.grp <> '' AND j.tenant = ? AND j.grp = ? AND j.since <= ?
@@ -166,9 +167,9 @@ func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	s := store.Steer{By: g.GiverUp, Want: store.GiveUp}
+	s := store.Steer{By: g.GiverUp, Want: groups.GiveUp}
 	for i := range rs {
-		c, err := s.Steered(&rs[i].Job, t.now)
+		c, err := groups.Change(&rs[i].Job, s.Want, s.By, t.now)
 		if err != nil {
 			return 0, err
 		}
@@ -185,7 +186,7 @@ func (t *tx) giveUp(g *store.Group, limit int, eff *store.Effects) (int, error) 
 // going reads up to n jobs of a group that had joined it before it was clear, in the turn in which
 // they go, and the owner of the last of them. It steps from owner to owner, and reads about as many
 // jobs as go.
-func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
+func (t *tx) going(g *groups.Group, n int) ([]*row, string, error) {
 	var owners []string
 	heads := map[string][]*row{}
 	for from, around := g.Last+"\x00", false; len(owners) < n; {
@@ -209,7 +210,7 @@ func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 	}
 	slices.Sort(owners)
 	if len(owners) == 0 || len(owners) == n { // one of each
-		rs, last := store.In(owners, heads, g.Last, n)
+		rs, last := groups.RoundRobin(owners, heads, g.Last, n)
 		return rs, last, nil
 	}
 	for most := min(n, 1+n/len(owners)); ; most = min(n, 2*most) {
@@ -225,7 +226,7 @@ func (t *tx) going(g *store.Group, n int) ([]*row, string, error) {
 				jobs[owner] = append(jobs[owner], &rs[i])
 			}
 		}
-		rs, last := store.In(owners, jobs, g.Last, n)
+		rs, last := groups.RoundRobin(owners, jobs, g.Last, n)
 		taken, short := map[string]int{}, false
 		for _, r := range rs {
 			taken[r.Owner]++

@@ -158,7 +158,7 @@ func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff
 	r.Job = after
 	t.waits(r, 1)
 	t.w.remember(r)
-	eff.Note(&after)
+	eff.Add(&after)
 	eff.Passed(&before, &after)
 	if c.Set.Block != nil {
 		return t.join(r, c.Set.Block, eff)

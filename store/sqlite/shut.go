@@ -18,7 +18,7 @@ func (t *tx) oweLine(at spot, eff *store.Effects) error {
 }
 
 // payLines gives up to limit lines the places that groups leave them, and returns how many: see
-// [store.Group].
+// [groups.Group].
 func (t *tx) payLines(limit int, eff *store.Effects) (int, error) {
 	var owed []spot
 	err := t.query(`SELECT tenant, key FROM lines WHERE owed IS NOT NULL ORDER BY owed, tenant, key LIMIT ? + 0`,

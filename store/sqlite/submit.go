@@ -238,7 +238,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	if err := t.owe(r, r.Line, job.Owes(&job.Job{}, &r.Job), eff); err != nil {
 		return store.Submitted{}, err
 	}
-	eff.Note(&r.Job)
+	eff.Add(&r.Job)
 	if broken != nil {
 		if err := t.write(r, job.Unmet(&r.Job, broken), job.CausePaid, nil, eff); err != nil {
 			return store.Submitted{}, err

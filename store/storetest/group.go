@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -104,7 +105,7 @@ func (w *world) blocked(n int, b *job.Block, options ...option) []job.ID {
 }
 
 // groups returns the groups of the tenant.
-func (w *world) groups() []store.Group {
+func (w *world) groups() []groups.Group {
 	w.Helper()
 	all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme})
 	if err != nil {
@@ -114,7 +115,7 @@ func (w *world) groups() []store.Group {
 }
 
 // group returns the one group that there is.
-func (w *world) group() store.Group {
+func (w *world) group() groups.Group {
 	w.Helper()
 	all := w.groups()
 	if len(all) != 1 {
@@ -143,13 +144,13 @@ type tester struct {
 func (w *world) tester() tester {
 	w.Helper()
 	session := w.sessionFor(24 * time.Hour)
-	r := renewal(session, store.RecoveryDuty)
+	r := renewal(session, groups.RecoveryDuty)
 	r.Lease = 24 * time.Hour
 	a, err := w.s.Renew(w.ctx, r)
 	if err != nil || len(a.Duties) != 1 {
 		w.Fatalf("renewal of who tests: %+v, %v", a, err)
 	}
-	return tester{w, session, job.Fence{Duty: store.RecoveryDuty, Term: a.Duties[0].Term}}
+	return tester{w, session, job.Fence{Duty: groups.RecoveryDuty, Term: a.Duties[0].Term}}
 }
 
 // again is who tests after the store was opened anew.
@@ -163,10 +164,10 @@ func (t tester) again() tester {
 // find records what tests of all groups found that are due.
 func (t tester) find(clear bool, may int) store.Effects {
 	t.Helper()
-	due := t.tests(store.RecoveryDuty)
-	var found []store.Test
+	due := t.tests(groups.RecoveryDuty)
+	var found []groups.Test
 	for _, g := range due.Due {
-		found = append(found, store.Test{
+		found = append(found, groups.Test{
 			Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: clear, May: may,
 			Result: fmt.Sprintf("clear: %t", clear),
 		})
@@ -207,7 +208,7 @@ func (w *world) tells(eff store.Effects) {
 }
 
 // releaseGap is how far the moments are apart at which jobs go where no rate is set.
-var releaseGap = store.Releases(nil).Every()
+var releaseGap = groups.Rate(nil).Every()
 
 func groupJoins(w *world) {
 	ids := w.blocked(2, full())
@@ -286,19 +287,19 @@ func groupTested(w *world) {
 	t := w.tester()
 	w.blocked(1, away())
 	begun := w.group().Next
-	if due := w.tests(store.RecoveryDuty); len(due.Due) != 0 || !near(due.Next, begun) {
+	if due := w.tests(groups.RecoveryDuty); len(due.Due) != 0 || !near(due.Next, begun) {
 		w.Errorf("too early: %+v", due)
 	}
 	w.clock.Advance(10 * time.Second)
-	due := w.tests(store.RecoveryDuty)
+	due := w.tests(groups.RecoveryDuty)
 	if len(due.Due) != 1 || due.Due[0].Key != w.group().Key || due.Due[0].Block.Params["url"] != "http://x" ||
 		due.Now.Before(begun) || !due.Next.IsZero() {
 		w.Fatalf("due: %+v", due)
 	}
-	test := store.Test{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Result: "connection refused"}
+	test := groups.Test{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Result: "connection refused"}
 	w.clock.Advance(2 * time.Second) // so long it takes
 	for range 2 {
-		if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{test}); err != nil {
+		if _, err := w.s.Tested(w.ctx, t.fence, []groups.Test{test}); err != nil {
 			w.Fatalf("tested: %v", err)
 		}
 		if g := w.group(); g.Tests != 1 || g.Result != "connection refused" || !near(g.Tested, due.Now) ||
@@ -319,7 +320,7 @@ func groupTested(w *world) {
 	w.blocked(1, hourly)
 	hourly.Policy.Stages[0].Every = job.Duration(time.Minute)
 	w.blocked(1, hourly)
-	now := w.tests(store.RecoveryDuty).Now
+	now := w.tests(groups.RecoveryDuty).Now
 	if all, err := w.s.Groups(w.ctx, store.GroupQuery{Tenant: acme, Key: hourly.Group(acme)}); err != nil ||
 		len(all) != 1 || all[0].Next.After(now.Add(time.Minute)) || all[0].Jobs != 2 {
 		w.Errorf("a group with a job that wants it tested earlier: %+v, %v", all, err)
@@ -347,7 +348,7 @@ func (t tester) testedAt(at time.Time) {
 		t.Fatalf("test %d is due at %v, want %v", g.Tests, g.Next, at)
 	}
 	t.clock.Advance(at.Sub(t.now()) - time.Second)
-	if due := t.tests(store.RecoveryDuty); len(due.Due) > 0 && due.Now.Before(at) {
+	if due := t.tests(groups.RecoveryDuty); len(due.Due) > 0 && due.Now.Before(at) {
 		t.Errorf("test %d is due at %v, before %v", g.Tests, due.Now, at)
 	}
 	t.clock.Advance(time.Second)
@@ -398,7 +399,7 @@ func groupFenced(w *world) {
 	mine.Tester = "go/mine"
 	w.blocked(1, mine)
 	w.clock.Advance(10 * time.Second)
-	if due := w.tests(store.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
+	if due := w.tests(groups.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
 		w.Errorf("due for who tests what all can: %+v", due)
 	}
 	for duty, key := range map[string]string{
@@ -409,7 +410,7 @@ func groupFenced(w *world) {
 		if len(due.Due) != 1 || due.Due[0].Key != key {
 			w.Fatalf("due for %s: %+v", duty, due)
 		}
-		test := []store.Test{{Tenant: acme, Key: key, Began: due.Now, Clear: true}}
+		test := []groups.Test{{Tenant: acme, Key: key, Began: due.Now, Clear: true}}
 		for what, f := range map[string]job.Fence{
 			"another duty": t.fence, "an old term": {Duty: duty, Term: 0},
 			"a duty that nobody holds": {Duty: duty, Term: 7}, "nobody": {},
@@ -429,7 +430,7 @@ func groupFenced(w *world) {
 			w.Errorf("a test by its holder: %+v, %v", eff, err)
 		}
 	}
-	if _, err := w.s.Tested(w.ctx, t.fence, []store.Test{{Tenant: acme, Key: "none", Began: time.Now()}}); err != nil {
+	if _, err := w.s.Tested(w.ctx, t.fence, []groups.Test{{Tenant: acme, Key: "none", Began: time.Now()}}); err != nil {
 		w.Errorf("a test of a group that is not there: %v", err)
 	}
 }
@@ -444,7 +445,7 @@ func groupProbe(w *world) {
 	w.blocked(1, again)
 	w.blocked(1, other)
 	w.clock.Advance(5 * time.Second)
-	due := w.tests(store.RecoveryDuty)
+	due := w.tests(groups.RecoveryDuty)
 	var keys []string
 	for _, g := range due.Due {
 		keys = append(keys, g.Key)
@@ -507,10 +508,10 @@ func groupPatient(w *world) {
 	ids := w.blocked(2, away())
 	w.clock.Advance(31 * time.Second)
 	n, eff := w.dueOnce()
-	if n != 0 || eff.Due.IsZero() || eff.Due.After(w.job(ids[0]).Until.Add(store.Patience+time.Second)) {
+	if n != 0 || eff.Due.IsZero() || eff.Due.After(w.job(ids[0]).Until.Add(groups.LateTestGrace+time.Second)) {
 		w.Errorf("%d jobs fail before they were tested; due %v", n, eff.Due)
 	}
-	w.clock.Advance(store.Patience)
+	w.clock.Advance(groups.LateTestGrace)
 	if n, eff := w.dueOnce(); n != 2 || !eff.Due.IsZero() {
 		w.Errorf("%d jobs fail when nobody tests, want 2; due %v", n, eff.Due)
 	}
@@ -542,10 +543,10 @@ func groupEmpty(w *world) {
 	if left := w.groups(); len(left) != 0 {
 		w.Errorf("groups that are left: %+v", left)
 	}
-	if due := w.tests(store.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
+	if due := w.tests(groups.RecoveryDuty); len(due.Due) != 0 || !due.Next.IsZero() {
 		w.Errorf("it is still tested: %+v", due)
 	}
-	w.clock.Advance(2 * store.GroupKept)
+	w.clock.Advance(2 * groups.Kept)
 	if _, _, err := w.s.Recount(w.ctx, 100); err != nil {
 		w.Fatalf("recount: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -44,7 +45,7 @@ func BenchGroup(b *testing.B, s store.Store) {
 		blocked += change(func(j job.Job) job.Change { return blocking(j, session, cause) })
 		began := time.Now()
 		if _, _, err := s.Steer(w.ctx, store.Steer{
-			Tenant: acme, By: ann, Want: store.Release,
+			Tenant: acme, By: ann, Want: groups.Release,
 			Group: cause.Group(acme),
 		}); err != nil {
 			b.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -50,7 +51,7 @@ func groupLapsesNotLive(w *world) {
 		}
 	}
 	lapses()
-	w.clock.Advance(2 * store.Patience) // and the test that is due is not made
+	w.clock.Advance(2 * groups.LateTestGrace) // and the test that is due is not made
 	if n, eff := w.dueOnce(); n != 0 || !eff.Due.IsZero() {
 		w.Errorf("%d jobs fail of which something may run; the next is due at %v", n, eff.Due)
 	}
@@ -74,7 +75,7 @@ func groupLapsesNotLive(w *world) {
 func groupGivesUpNotLive(w *world) {
 	live := []job.Job{w.blockedLive(full()), w.blockedLive(full())}
 	others := w.blocked(3, full(), owned("zoe"))
-	answers, _ := w.steer(store.Steer{Want: store.GiveUp, Jobs: []job.ID{live[0].ID, others[0]}})
+	answers, _ := w.steer(store.Steer{Want: groups.GiveUp, Jobs: []job.ID{live[0].ID, others[0]}})
 	if job.KindOf(answers[0]) != job.Conflict || answers[1] != nil {
 		w.Fatalf("given up: %v", answers)
 	}
@@ -86,7 +87,7 @@ func groupGivesUpNotLive(w *world) {
 			w.Errorf("the answer is %q, want %q in it", answers[0], part)
 		}
 	}
-	w.steer(store.Steer{Want: store.GiveUp, Group: full().Group(acme)})
+	w.steer(store.Steer{Want: groups.GiveUp, Group: full().Group(acme)})
 	for range 2 { // the others have an owner who comes after that of those
 		if n, _, err := w.s.Due(w.ctx, 1); n != 1 || err != nil {
 			w.Errorf("%d jobs are given up, want one; %v", n, err)
@@ -134,7 +135,7 @@ func groupLimitNotLive(w *world) {
 		w.blockLive(st, full())
 	}
 	w.must(blocking(all[2].Job, all[2].session, full()))
-	if answers, _ := w.steer(store.Steer{Want: store.Release, Jobs: []job.ID{all[0].ID}}); answers[0] != nil {
+	if answers, _ := w.steer(store.Steer{Want: groups.Release, Jobs: []job.ID{all[0].ID}}); answers[0] != nil {
 		w.Errorf("released: %v", answers)
 	}
 	t.clears()
@@ -156,13 +157,13 @@ func groupLateOwners(w *world) {
 	t := w.tester()
 	early := w.blocked(2, full())
 	w.clock.Advance(time.Minute)
-	due := w.tests(store.RecoveryDuty)
+	due := w.tests(groups.RecoveryDuty)
 	w.clock.Advance(time.Second)
 	for _, owner := range []string{"bob", "cy", "dora"} {
 		w.blocked(1, full(), owned(owner))
 	}
 	if _, err := w.s.Tested(w.ctx, t.fence,
-		[]store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
+		[]groups.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
 		w.Fatalf("tested: %v", err)
 	}
 	if n := w.goesOn(200*time.Millisecond, 20, early...); n != 2 {

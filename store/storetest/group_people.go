@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -126,14 +127,14 @@ func groupSteered(w *world) {
 	t := w.tester()
 	ids := w.blocked(3, full())
 	key := w.group().Key
-	if _, eff := w.steer(store.Steer{Want: store.TryNow, Group: key}); !eff.Tests {
+	if _, eff := w.steer(store.Steer{Want: groups.TryNow, Group: key}); !eff.Tests {
 		w.Errorf("a try means %+v", eff)
 	}
 	t.find(false, 0)
 	if g := w.group(); g.Tests != 1 {
 		w.Errorf("after a try: %+v", g)
 	}
-	if _, eff := w.steer(store.Steer{Want: store.Release, Group: key}); eff.Due.IsZero() {
+	if _, eff := w.steer(store.Steer{Want: groups.Release, Group: key}); eff.Due.IsZero() {
 		w.Errorf("a release means %+v", eff)
 	}
 	if n := w.goesOn(200*time.Millisecond, 5, ids...); n != 3 {
@@ -142,21 +143,21 @@ func groupSteered(w *world) {
 	if e := w.event(ids[0], w.job(ids[0]).N); !strings.Contains(e.Message, "released by root") {
 		w.Errorf("its event is %+v", e)
 	}
-	for _, want := range []store.GroupAction{store.TryNow, store.Release, store.GiveUp} {
+	for _, want := range []groups.Action{groups.TryNow, groups.Release, groups.GiveUp} {
 		if _, _, err := w.s.Steer(w.ctx,
 			store.Steer{Tenant: acme, By: "root", Want: want, Group: key}); job.KindOf(err) != job.NotFound {
 			w.Errorf("%s of an empty group: %v", want, err)
 		}
 	}
-	w.clock.Advance(2 * store.GroupKept)
+	w.clock.Advance(2 * groups.Kept)
 	ids = w.blocked(3, full())
 	if _, _, err := w.s.Steer(w.ctx, store.Steer{
-		Tenant: "other", By: "root", Want: store.GiveUp,
+		Tenant: "other", By: "root", Want: groups.GiveUp,
 		Group: key,
 	}); job.KindOf(err) != job.NotFound {
 		w.Errorf("of another tenant: %v", err)
 	}
-	if _, eff := w.steer(store.Steer{Want: store.GiveUp, Group: key}); eff.Due.IsZero() {
+	if _, eff := w.steer(store.Steer{Want: groups.GiveUp, Group: key}); eff.Due.IsZero() {
 		w.Errorf("giving up means %+v", eff)
 	}
 	w.clock.Advance(time.Second)
@@ -173,25 +174,25 @@ func groupSteered(w *world) {
 func groupSteeredJobs(w *world) {
 	ids := w.blocked(3, full())
 	free, strange := w.add(newTask()), job.NewID()
-	answers, eff := w.steer(store.Steer{Want: store.Release, Jobs: []job.ID{ids[0], free, strange}})
+	answers, eff := w.steer(store.Steer{Want: groups.Release, Jobs: []job.ID{ids[0], free, strange}})
 	if len(answers) != 3 || answers[0] != nil || job.KindOf(answers[1]) != job.Conflict ||
 		job.KindOf(answers[2]) != job.NotFound {
 		w.Errorf("released: %v", answers)
 	}
 	sameLines(w, eff.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	w.at(job.Pending, job.Ready, ids[0])
-	if answers, _ = w.steer(store.Steer{Want: store.GiveUp, Jobs: ids}); job.KindOf(answers[0]) != job.Conflict ||
+	if answers, _ = w.steer(store.Steer{Want: groups.GiveUp, Jobs: ids}); job.KindOf(answers[0]) != job.Conflict ||
 		answers[1] != nil || answers[2] != nil {
 		w.Errorf("given up: %v", answers)
 	}
 	w.at(job.Failed, job.None, ids[1], ids[2])
 	last := w.blocked(1, full())[0]
-	if answers, eff = w.steer(store.Steer{Want: store.TryNow, Jobs: []job.ID{last}}); answers[0] != nil ||
-		!eff.Tests || len(w.tests(store.RecoveryDuty).Due) != 1 {
+	if answers, eff = w.steer(store.Steer{Want: groups.TryNow, Jobs: []job.ID{last}}); answers[0] != nil ||
+		!eff.Tests || len(w.tests(groups.RecoveryDuty).Due) != 1 {
 		w.Errorf("tried: %v, %+v", answers, eff)
 	}
 	foreign, _, err := w.s.Steer(w.ctx, store.Steer{
-		Tenant: "other", By: "eve", Want: store.Release,
+		Tenant: "other", By: "eve", Want: groups.Release,
 		Jobs: []job.ID{last},
 	})
 	if err != nil || job.KindOf(foreign[0]) != job.NotFound {

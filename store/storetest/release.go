@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -47,7 +48,7 @@ func (t tester) clearing() *pace {
 // now is the time of the database.
 func (w *world) now() time.Time {
 	w.Helper()
-	return w.tests(store.RecoveryDuty).Now
+	return w.tests(groups.RecoveryDuty).Now
 }
 
 // look has those go whose moment has come. What was missed since the last time is lost.
@@ -252,11 +253,11 @@ func groupLate(w *world) {
 	t := w.tester()
 	early := w.blocked(1, full())[0]
 	w.clock.Advance(time.Minute)
-	due := w.tests(store.RecoveryDuty)
+	due := w.tests(groups.RecoveryDuty)
 	w.clock.Advance(time.Second)
 	late := w.blocked(1, full())[0]
 	if _, err := w.s.Tested(w.ctx, t.fence,
-		[]store.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
+		[]groups.Test{{Tenant: acme, Key: due.Due[0].Key, Began: due.Now, Clear: true}}); err != nil {
 		w.Fatalf("tested: %v", err)
 	}
 	w.goesOn(time.Second, 3)
@@ -339,7 +340,7 @@ func groupBounded(w *world) {
 	}
 	w.at(job.Failed, job.None, ids...)
 	ids = w.blocked(25, full())
-	w.steer(store.Steer{Want: store.GiveUp, Group: full().Group(acme)})
+	w.steer(store.Steer{Want: groups.GiveUp, Group: full().Group(acme)})
 	for left := 25; left > 0; {
 		n, _, err := w.s.Due(w.ctx, 10)
 		if err != nil || n == 0 || n > 10 {
@@ -388,7 +389,7 @@ func groupAtOnce(w *world) {
 			for range 20 {
 				for _, b := range blocks {
 					_, _, err := w.s.Steer(w.ctx,
-						store.Steer{Tenant: acme, By: "root", Want: store.Release, Group: b.Group(acme)})
+						store.Steer{Tenant: acme, By: "root", Want: groups.Release, Group: b.Group(acme)})
 					if err != nil && job.KindOf(err) != job.NotFound {
 						return err
 					}
@@ -424,7 +425,7 @@ func groupAtOnce(w *world) {
 			w.end(s)
 		}
 		for _, g := range w.groups() {
-			w.steer(store.Steer{Want: store.Release, Group: g.Key})
+			w.steer(store.Steer{Want: groups.Release, Group: g.Key})
 		}
 		w.goesOn(time.Second, 3)
 		sessions = []job.ID{w.session()}

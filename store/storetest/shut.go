@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -194,7 +195,7 @@ func groupLineTwice(w *world) {
 			w.Errorf("%d groups that close line %q, want %d: %v", len(all), line, want, err)
 		}
 	}
-	w.steer(store.Steer{Want: store.Release, Group: disabled().Group(acme)})
+	w.steer(store.Steer{Want: groups.Release, Group: disabled().Group(acme)})
 	w.goesOn(time.Second, 10)
 	w.pay()
 	w.at(job.Waiting, job.Gate, waits)
@@ -219,7 +220,7 @@ func groupLineAlone(w *world) {
 	if all := w.groups(); len(all) != 0 {
 		w.Errorf("nobody waits for %+v", all)
 	}
-	w.steer(store.Steer{Want: store.TryNow, Group: disabled().Group(acme)})
+	w.steer(store.Steer{Want: groups.TryNow, Group: disabled().Group(acme)})
 	w.clock.Advance(time.Second)
 	t.find(true, 0)
 	w.pay()
@@ -237,7 +238,7 @@ func groupTurns(w *world) {
 	w.pay()
 	w.at(job.Pending, job.Ready, waits) // the turn of who is blocked went on
 	w.uses("gpu", 1, 0)
-	w.steer(store.Steer{Want: store.Release, Jobs: []job.ID{held}})
+	w.steer(store.Steer{Want: groups.Release, Jobs: []job.ID{held}})
 	w.pay()
 	w.at(job.Waiting, job.Gate, held)
 	w.uses("gpu", 1, 1)
@@ -250,7 +251,7 @@ func groupTurns(w *world) {
 	w.must(c)
 	w.pay()
 	w.uses("system/lab", 1, 0)
-	w.steer(store.Steer{Want: store.Release, Jobs: []job.ID{live.ID}})
+	w.steer(store.Steer{Want: groups.Release, Jobs: []job.ID{live.ID}})
 	w.at(job.SubmittingJob, job.Ready, live.ID)
 	checkTurns(w)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/job/groups"
 )
 
 // groupRule says how a group is named.
@@ -44,13 +44,13 @@ once, lets its jobs go on without a test, or gives them up.
 	}
 	listGroups(cmd)
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
-		turnCommand(turning{store.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
+		turnCommand(turning{groups.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
 			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait "+
 				"for the test: see pawl recovery show."),
-		turnCommand(turning{store.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
+		turnCommand(turning{groups.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
 			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the
 condition had cleared. A job that is named goes on at once. What blocked them may do so again.`),
-		turnCommand(turning{store.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
+		turnCommand(turning{groups.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
 			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A
 job of which something may still run is left out of a group, and refuses by name: pawl cancel ends
 what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
@@ -187,14 +187,14 @@ func printGroup(out io.Writer, g *pawl.BlockedGroup) error {
 
 // A turning is what a command wants of blocked jobs.
 type turning struct {
-	store.GroupAction
+	groups.Action
 	action pawl.Action
 	done   string // what becomes of a job that is named
 }
 
 func turnCommand(t turning, short, long string) *cobra.Command {
 	var b jobs.Bulk
-	name := strings.ReplaceAll(string(t.GroupAction), "_", "-")
+	name := strings.ReplaceAll(string(t.Action), "_", "-")
 	cmd := &cobra.Command{
 		Use:   name + " [GROUP|JOB...]",
 		Short: short,
@@ -217,7 +217,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 						return err
 					}
 				}
-				if at.Node != nil && t.GroupAction != store.GiveUp {
+				if at.Node != nil && t.Action != groups.GiveUp {
 					fmt.Fprintln(cmd.OutOrStdout(),
 						term.Typed(cmd, "no pawl runs in this folder now: pawl run goes on with it"))
 				}
@@ -232,7 +232,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 // do does to a group, or to a job, what is wanted.
 func (t *turning) do(ctx context.Context, out io.Writer, at *target.Target, ref string) error {
 	if job.IsGroup(ref) { // which is neither an id of a job nor the end of one
-		g, err := at.ActOnGroup(ctx, t.GroupAction, ref)
+		g, err := at.ActOnGroup(ctx, t.Action, ref)
 		if err == nil {
 			fmt.Fprintf(out, "group %s (%s): %s\n", g.Key, g.Code, term.CleanLines(g.Why))
 		}
@@ -242,7 +242,7 @@ func (t *turning) do(ctx context.Context, out io.Writer, at *target.Target, ref 
 	if err != nil {
 		return err
 	}
-	if v, err = at.ActOnJob(ctx, t.GroupAction, v.ID); err == nil {
+	if v, err = at.ActOnJob(ctx, t.Action, v.ID); err == nil {
 		fmt.Fprintf(out, "job %s (%s): %s, %s\n", live.Clean(v.Name), v.ID, t.done, v.State)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -82,7 +83,7 @@ func (c *crashing) Wish(ctx context.Context, w store.Wish) (a []store.Wished, ef
 	return a, eff, err
 }
 
-func (c *crashing) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (c *crashing) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	return around("tested", func() (store.Effects, error) { return c.Store.Tested(ctx, f, found) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -231,7 +232,7 @@ func (l *link) Tests(ctx context.Context, duty string, limit int) (store.Tests, 
 }
 
 // Tested implements [store.Groups].
-func (l *link) Tested(ctx context.Context, f job.Fence, found []store.Test) (store.Effects, error) {
+func (l *link) Tested(ctx context.Context, f job.Fence, found []groups.Test) (store.Effects, error) {
 	_, eff, err := with(ctx, l, "tested", found, func(ctx context.Context) (struct{}, store.Effects, error) {
 		eff, err := l.p.w.judge.test(ctx, l, f, found)
 		return struct{}{}, eff, err
@@ -247,8 +248,8 @@ func (l *link) Steer(ctx context.Context, s store.Steer) ([]error, store.Effects
 }
 
 // Groups implements [store.Groups].
-func (l *link) Groups(ctx context.Context, q store.GroupQuery) ([]store.Group, error) {
-	return now(ctx, l, func(ctx context.Context) ([]store.Group, error) { return l.Store.Groups(ctx, q) })
+func (l *link) Groups(ctx context.Context, q store.GroupQuery) ([]groups.Group, error) {
+	return now(ctx, l, func(ctx context.Context) ([]groups.Group, error) { return l.Store.Groups(ctx, q) })
 }
 
 // Begin implements [store.Leases].

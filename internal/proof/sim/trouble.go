@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -28,7 +29,7 @@ type trouble struct {
 
 // tested is what came of a test, and when that was recorded.
 type tested struct {
-	store.Test
+	groups.Test
 	at time.Time
 }
 
@@ -177,15 +178,15 @@ func (t *trouble) disable(r *rand.Rand, disabled bool) {
 
 // steer does something with a group, or with a job that is blocked.
 func (t *trouble) steer(r *rand.Rand) {
-	groups, err := t.w.store.Groups(context.Background(), store.GroupQuery{Tenant: tenant})
+	gs, err := t.w.store.Groups(context.Background(), store.GroupQuery{Tenant: tenant})
 	if err != nil {
 		panic(err)
 	}
-	if len(groups) == 0 {
+	if len(gs) == 0 {
 		return
 	}
-	g := groups[r.IntN(len(groups))]
-	want := []store.GroupAction{store.TryNow, store.TryNow, store.Release, store.Release, store.GiveUp}[r.IntN(5)]
+	g := gs[r.IntN(len(gs))]
+	want := []groups.Action{groups.TryNow, groups.TryNow, groups.Release, groups.Release, groups.GiveUp}[r.IntN(5)]
 	var blocked []job.ID
 	for _, j := range t.w.left() {
 		if j.Group == g.Key {
@@ -224,16 +225,16 @@ func (t *trouble) inspect() {
 	}
 	t.w.commit.Lock()
 	defer t.w.commit.Unlock()
-	groups, err := t.w.store.Groups(context.Background(), store.GroupQuery{Tenant: tenant, Limit: 1000})
+	gs, err := t.w.store.Groups(context.Background(), store.GroupQuery{Tenant: tenant, Limit: 1000})
 	if err != nil {
 		panic(err)
 	}
 	const soon = 5 * time.Second
 	jobs, first := map[string]int{}, map[string]time.Time{} // who is blocked, and the first of them, by group
 	now, calm := t.w.now(), t.w.calm && time.Since(t.w.began) > 10*time.Second
-	of := map[string]*store.Group{}
-	for i := range groups {
-		of[groups[i].Key] = &groups[i]
+	of := map[string]*groups.Group{}
+	for i := range gs {
+		of[gs[i].Key] = &gs[i]
 	}
 	for _, j := range t.w.left() {
 		if j.Custody != job.Recovery {
@@ -244,7 +245,7 @@ func (t *trouble) inspect() {
 		}
 		if g := of[j.Group]; g == nil {
 			t.w.breaks(j.ID, "job %s is blocked, and its group %s is not there", j.ID, j.Group)
-		} else if calm && !j.Deadline().IsZero() && g.Clear.IsZero() && now.After(j.Until.Add(store.Patience+soon)) {
+		} else if calm && !j.Deadline().IsZero() && g.Clear.IsZero() && now.After(j.Until.Add(groups.LateTestGrace+soon)) {
 			t.w.breaks(j.ID, "job %s was to fail %v ago although nothing was wrong", j.ID, now.Sub(j.Until))
 		}
 	}
@@ -274,7 +275,7 @@ func (t *trouble) inspect() {
 func (w *world) written() time.Time { return w.now().Truncate(time.Microsecond) }
 
 // test: who has no duty any more records nothing, and what is said to be clear was so.
-func (g *judge) test(ctx context.Context, l *link, f job.Fence, found []store.Test) (store.Effects, error) {
+func (g *judge) test(ctx context.Context, l *link, f job.Fence, found []groups.Test) (store.Effects, error) {
 	g.w.commit.Lock()
 	defer g.w.commit.Unlock()
 	alive := g.terms[f.Duty].Term == f.Term && g.live()[g.holders[f.Duty]]
@@ -389,7 +390,7 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 
 // reasoned judges how a stay ended.
 func (t *trouble) reasoned(j *job.Job, s stay) bool {
-	did := func(want store.GroupAction) bool {
+	did := func(want groups.Action) bool {
 		return slices.ContainsFunc(t.steered, func(p steered) bool {
 			mine := p.Group == s.group || slices.Contains(p.Jobs, j.ID)
 			return p.Want == want && mine && !p.at.Before(s.from) && !p.at.After(s.to)
@@ -402,7 +403,7 @@ func (t *trouble) reasoned(j *job.Job, s stay) bool {
 		panic(err)
 	}
 	switch e := s.end; {
-	case e.Code == job.RecoveryGivenUp && !did(store.GiveUp):
+	case e.Code == job.RecoveryGivenUp && !did(groups.GiveUp):
 		t.w.breaks(j.ID, "job %s is said to be given up, which nobody did", j.ID)
 	case e.Code == job.RecoveryTimeout:
 		b := job.Block{Code: t.codeOf(s.group)}.Filled()
@@ -415,7 +416,7 @@ func (t *trouble) reasoned(j *job.Job, s stay) bool {
 		found := slices.ContainsFunc(t.tested, func(x tested) bool {
 			return x.Key == s.group && x.Clear && !x.Began.Before(s.from) && !x.at.After(s.to)
 		})
-		if !found && !did(store.Release) {
+		if !found && !did(groups.Release) {
 			t.w.breaks(j.ID, "job %s went on after it had been blocked for %v, and no test said so that began in "+
 				"that time", j.ID, s.to.Sub(s.from))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -152,19 +153,19 @@ func (t *trouble) steer(ctx context.Context, rnd *rand.Rand) {
 	if err != nil {
 		return
 	}
-	groups, err := c.Blocked(ctx)
-	if err != nil || len(groups) == 0 {
+	gs, err := c.Blocked(ctx)
+	if err != nil || len(gs) == 0 {
 		return
 	}
-	g := groups[rnd.IntN(len(groups))].Key
+	g := gs[rnd.IntN(len(gs))].Key
 	switch n := rnd.IntN(10); {
 	case n < 5:
-		c.ActOnGroup(ctx, store.TryNow, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, groups.TryNow, g) //nolint:errcheck // it may be gone
 	case n < 9:
-		c.ActOnGroup(ctx, store.Release, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, groups.Release, g) //nolint:errcheck // it may be gone
 	default:
 		t.given.Store(true)
-		c.ActOnGroup(ctx, store.GiveUp, g) //nolint:errcheck // it may be gone
+		c.ActOnGroup(ctx, groups.GiveUp, g) //nolint:errcheck // it may be gone
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -131,7 +132,7 @@ func (l *load) steer(ctx context.Context, n *node.Node, id job.ID, alone bool) e
 // release lets a job go on that was blocked. It may have gone on since.
 func (*load) release(ctx context.Context, n *node.Node, id job.ID, alone bool) error {
 	if alone {
-		for _, want := range []store.GroupAction{store.TryNow, store.Release} {
+		for _, want := range []groups.Action{groups.TryNow, groups.Release} {
 			if _, err := n.ActOnJobs(ctx, want, id); err != nil {
 				return err
 			}
@@ -142,7 +143,7 @@ func (*load) release(ctx context.Context, n *node.Node, id job.ID, alone bool) e
 	if err != nil || j.Group == "" {
 		return err
 	}
-	if _, err = n.ActOnGroup(ctx, store.Release, j.Group); job.KindOf(err) == job.NotFound {
+	if _, err = n.ActOnGroup(ctx, groups.Release, j.Group); job.KindOf(err) == job.NotFound {
 		return nil
 	}
 	return err

@@ -1,4 +1,4 @@
-package store_test
+package groups
 
 import (
 	"encoding/json"
@@ -6,22 +6,21 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // closed opens a group that closes a line, and has it be found clear after a minute.
-func closed(now time.Time, rate *job.Limit, may int) (*store.Group, time.Time) {
+func closed(now time.Time, rate *job.Limit, may int) (*Group, time.Time) {
 	b := &job.Block{Code: job.SystemDisabled, Tester: "enabled", Line: "system/lab"}
-	g := store.OpenGroup(&job.Job{Tenant: "acme", Group: b.Group("acme")}, b, now)
+	g := Open(&job.Job{Tenant: "acme", Group: b.Group("acme")}, b, now)
 	began := now.Add(time.Minute)
-	g.Record(&store.Test{Began: began, Clear: true, May: may}, rate, began)
+	g.Record(&Test{Began: began, Clear: true, May: may}, rate, began)
 	return g, began
 }
 
 // A tester that says how many jobs may go says so of those that are blocked: when these have gone, the line opens.
 func TestGroupOpensWhenAllWent(t *testing.T) {
 	t.Parallel()
-	rate := store.Releases(nil)
+	rate := Rate(nil)
 	for _, may := range []int{1, 2, 0} {
 		g, now := closed(time.Unix(1e9, 0), rate, may)
 		if n := g.Allow(rate, now, 100); n != 1 {
@@ -65,14 +64,14 @@ func TestGroupOfMixedPolicies(t *testing.T) {
 	rarely, often := policy(job.Stage{Every: job.Duration(24 * time.Hour)}), policy(job.Stage{Every: job.Duration(time.Minute), Times: 15})
 	for name, join := range map[string][]*job.Block{"the one who is patient comes first": {rarely, often}, "the other does": {often, rarely}} {
 		now := began
-		g := store.OpenGroup(&job.Job{}, join[0], now)
+		g := Open(&job.Job{}, join[0], now)
 		g.Join(join[1], now)
 		for test := range 20 {
 			if next := began.Add(time.Duration(test+1) * time.Minute); !g.Next.Equal(next) {
 				t.Fatalf("%s: test %d is due %v after the beginning", name, test, g.Next.Sub(began))
 			}
 			now = g.Next
-			g.Record(&store.Test{Began: now}, store.Releases(nil), now)
+			g.Record(&Test{Began: now}, Rate(nil), now)
 		}
 	}
 }
@@ -83,8 +82,8 @@ func TestGroupIsLeftAlone(t *testing.T) {
 	usual := &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
 	asked := *usual
 	asked.After = job.Duration(time.Minute)
-	began, rate := time.Unix(1e9, 0), store.Releases(nil)
-	now, g := began, store.OpenGroup(&job.Job{}, usual, began)
+	began, rate := time.Unix(1e9, 0), Rate(nil)
+	now, g := began, Open(&job.Job{}, usual, began)
 	is := func(what string, after time.Duration) {
 		t.Helper()
 		if got := g.Next.Sub(began); got != after {
@@ -98,14 +97,14 @@ func TestGroupIsLeftAlone(t *testing.T) {
 	g.Join(usual, now)
 	is("another one joins", time.Minute)
 	now = began.Add(time.Minute)
-	g.Record(&store.Test{Began: now, After: time.Hour}, rate, now)
+	g.Record(&Test{Began: now, After: time.Hour}, rate, now)
 	is("the test itself was asked to come back later", time.Minute+time.Hour)
-	g.Steer(&store.Steer{Want: store.TryNow}, rate, now)
+	g.Act(TryNow, "", rate, now)
 	is("a person wants to know", time.Minute)
 	now = now.Add(time.Microsecond)
-	g.Record(&store.Test{Began: now}, rate, now)
+	g.Record(&Test{Began: now}, rate, now)
 	is("as it was", time.Minute+time.Second)
-	if g := store.OpenGroup(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 || g.Block.Policy.Every(0) != time.Second {
+	if g := Open(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 || g.Block.Policy.Every(0) != time.Second {
 		t.Errorf("opened by one who was asked to come back later: %+v", g)
 	}
 }
@@ -115,22 +114,22 @@ func TestGroupIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1e9, 0)
 	b := &job.Block{Code: job.SystemDisabled, Line: "system/x", Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
-	g := store.OpenGroup(&job.Job{}, b, began)
-	for now := began; now.Before(began.Add(store.GroupKept)); now = now.Add(time.Second) {
-		if g.Record(&store.Test{Began: now}, store.Releases(nil), now); g.Idle(now) {
+	g := Open(&job.Job{}, b, began)
+	for now := began; now.Before(began.Add(Kept)); now = now.Add(time.Second) {
+		if g.Record(&Test{Began: now}, Rate(nil), now); g.Idle(now) {
 			t.Fatalf("it is gone after %v", now.Sub(began))
 		}
 	}
-	if !g.Idle(began.Add(store.GroupKept)) {
+	if !g.Idle(began.Add(Kept)) {
 		t.Error("it is kept because it is tested")
 	}
 }
 
 // reread returns a group as it is read by a process that has just been started.
-func reread(t require, g *store.Group) *store.Group {
+func reread(t require, g *Group) *Group {
 	t.Helper()
 	doc, err := json.Marshal(g)
-	read := &store.Group{Tenant: g.Tenant, Key: g.Key}
+	read := &Group{Tenant: g.Tenant, Key: g.Key}
 	if err == nil {
 		err = json.Unmarshal(doc, read)
 	}
@@ -156,7 +155,7 @@ func TestGroupGoesThroughItsStages(t *testing.T) {
 	}}}
 	for late := range len(every) { // after so many tests somebody joins
 		now := time.Unix(1e9, 0)
-		g := store.OpenGroup(&job.Job{Tenant: "acme", Group: b.Group("acme")}, b, now)
+		g := Open(&job.Job{Tenant: "acme", Group: b.Group("acme")}, b, now)
 		at := now
 		for n := range every {
 			at = at.Add(every[n])
@@ -174,7 +173,7 @@ func TestGroupGoesThroughItsStages(t *testing.T) {
 				t.Fatalf("who joins after %d tests: test %d is due at %v, want %v", late, n, g.Next, at)
 			}
 			now = at.Add(2 * time.Second)
-			if !g.Record(&store.Test{Began: at, Result: "it is away"}, store.Releases(nil), now) || g.Tests != n+1 {
+			if !g.Record(&Test{Began: at, Result: "it is away"}, Rate(nil), now) || g.Tests != n+1 {
 				t.Fatalf("test %d is not news, or counts for %d", n, g.Tests)
 			}
 		}

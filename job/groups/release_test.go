@@ -1,4 +1,4 @@
-package store_test
+package groups
 
 import (
 	"maps"
@@ -9,13 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // A crowd is a group with its jobs, which go as a store has them go, and what is known of it without looking into it.
 type crowd struct {
 	*rapid.T
-	g     *store.Group
+	g     *Group
 	block *job.Block
 	rate  *job.Limit
 	now   time.Time
@@ -70,7 +69,7 @@ func newCrowd(t *rapid.T) *crowd {
 	if rapid.Bool().Draw(t, "line") {
 		c.block.Line = "system/lab"
 	}
-	c.g = store.OpenGroup(&job.Job{Tenant: "acme", Group: c.block.Group("acme")}, c.block, c.now)
+	c.g = Open(&job.Job{Tenant: "acme", Group: c.block.Group("acme")}, c.block, c.now)
 	c.jobs = []waiting{{"ann", c.now}}
 	return c
 }
@@ -122,7 +121,7 @@ func (c *crowd) tested() {
 // test has the group be tested, while others join.
 func (c *crowd) test(clear bool, others int) {
 	c.now = c.now.Add(time.Microsecond)
-	t := store.Test{Began: c.now, Clear: clear, May: max(0, rapid.IntRange(-3, 3).Draw(c.T, "may"))}
+	t := Test{Began: c.now, Clear: clear, May: max(0, rapid.IntRange(-3, 3).Draw(c.T, "may"))}
 	for range others {
 		c.pass(time.Second)
 		c.join()
@@ -155,7 +154,7 @@ func (c *crowd) begin(began time.Time, may int) {
 
 // release is what a person does.
 func (c *crowd) release() {
-	c.g.Steer(&store.Steer{Want: store.Release, By: "root"}, c.rate, c.now)
+	c.g.Act(Release, "root", c.rate, c.now)
 	c.begin(c.now, 0)
 }
 
@@ -179,7 +178,7 @@ func (c *crowd) look() {
 	limit := rapid.IntRange(1, 30).Draw(c.T, "limit")
 	allowed := c.g.Allow(c.rate, c.now, limit)
 	may, there, later := c.those()
-	going, last := store.In(slices.Sorted(maps.Keys(may)), may, c.g.Last, allowed)
+	going, last := RoundRobin(slices.Sorted(maps.Keys(may)), may, c.g.Last, allowed)
 	for _, j := range going {
 		i := slices.Index(c.jobs, j)
 		c.jobs = slices.Delete(c.jobs, i, i+1)

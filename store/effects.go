@@ -1,0 +1,160 @@
+package store
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Effects say what a committed call means for others.
+type Effects struct {
+	Ready []job.QueueKind // lines that got ready jobs
+	Owed  bool            // there are follow-ups to pay
+	Later bool            // there are follow-ups that may wait for [Lull]
+	Tests bool            // a group is to be tested, maybe earlier than was known
+	// Due is when the first job is due that this call blocked or put behind a schedule gate; of
+	// [Jobs].Due, when the first of all jobs is. Zero: none is.
+	Due   time.Time
+	Held  []job.ID  // sessions whose mode changed, or with a wish for one of their jobs
+	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
+	Past  []Passage // what became of jobs that were blocked, by this call or before
+	// Fresh holds the jobs that got ready in this call while its claim is still to come; nil: none
+	// comes. Their lines then move to Ready: see BeforeClaim and AfterClaim.
+	Fresh []Fresh
+}
+
+// A Passage is what became of a job that is blocked, or was.
+type Passage struct {
+	Code   job.Code // the condition
+	What   Passing
+	Waited time.Duration // for how long it was blocked
+}
+
+// A Passing is what becomes of a blocked job.
+type Passing string
+
+// What becomes of blocked jobs. A job that is canceled or paused has none of these.
+const (
+	IsBlocked   Passing = "blocked"
+	IsReblocked Passing = "reblocked" // in addition: its group was clear
+	IsReleased  Passing = "released"
+	HasFailed   Passing = "failed"
+)
+
+// A Fresh is a job that got ready.
+type Fresh struct {
+	Job  job.ID
+	Line job.QueueKind
+}
+
+// Lull is how long follow-ups may wait that keep no job from going on: what gathers meanwhile is
+// paid together.
+const Lull = 50 * time.Millisecond
+
+// Add adds what the new place of j means for others.
+func (e *Effects) Add(j *job.Job) {
+	switch j.Custody {
+	case job.Ready:
+		if line := (job.QueueKind{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
+			e.Fresh = append(e.Fresh, Fresh{j.ID, line})
+		} else {
+			e.Announce(line)
+		}
+	case job.Gate:
+		e.Soon(j.Due)
+	case job.Monitor:
+		e.Watch = once(e.Watch, j.Machine)
+	case job.Recovery:
+		e.Tests = true
+		e.Soon(j.Deadline())
+	}
+}
+
+// Merge adds the effects of another part of the same call.
+func (e *Effects) Merge(more *Effects) {
+	for _, l := range more.Ready {
+		e.Announce(l)
+	}
+	for _, s := range more.Held {
+		e.Held = once(e.Held, s)
+	}
+	for _, m := range more.Watch {
+		e.Watch = once(e.Watch, m)
+	}
+	e.Owed, e.Tests, e.Later = e.Owed || more.Owed, e.Tests || more.Tests, e.Later || more.Later
+	e.Past = append(e.Past, more.Past...)
+	e.Soon(more.Due)
+}
+
+// Announce adds a line that has ready jobs.
+func (e *Effects) Announce(l job.QueueKind) { e.Ready = once(e.Ready, l) }
+
+// Soon adds a time at which something is due; zero: nothing is.
+func (e *Effects) Soon(t time.Time) {
+	if !t.IsZero() && (e.Due.IsZero() || t.Before(e.Due)) {
+		e.Due = t
+	}
+}
+
+// Tell adds who must hear of a wish for j: the session or the watcher that has it before the wish
+// is carried out.
+func (e *Effects) Tell(j *job.Job) {
+	switch j.Custody {
+	case job.Worker:
+		e.Held = once(e.Held, j.Session)
+	case job.Monitor:
+		e.Watch = once(e.Watch, j.Machine)
+	}
+}
+
+// Passed adds what became of a job that a change has blocked, or that was blocked until then.
+func (e *Effects) Passed(before, after *job.Job) {
+	p := Passage{Code: before.Code, Waited: after.Since.Sub(before.Since)}
+	switch {
+	case after.State == job.Blocked && before.State != job.Blocked:
+		p = Passage{Code: after.Code, What: IsBlocked}
+	case before.State != job.Blocked, after.State == job.Blocked, after.State == job.Paused,
+		after.State == job.Canceled:
+		return
+	case after.State == job.Failed:
+		p.What = HasFailed
+	default:
+		p.What = IsReleased
+	}
+	e.Past = append(e.Past, p)
+}
+
+// Joined adds that a job blocked again, if its group was clear: wasClear is the answer of
+// [groups.Group.Join].
+func (e *Effects) Joined(b *job.Block, wasClear bool) {
+	if wasClear {
+		e.Past = append(e.Past, Passage{Code: b.Code, What: IsReblocked})
+	}
+}
+
+// BeforeClaim says that a claim follows in the same call. It may take jobs that get ready until
+// then; these are no news for others.
+func (e *Effects) BeforeClaim() { e.Fresh = []Fresh{} }
+
+// AfterClaim announces the lines of jobs that got ready since BeforeClaim and were not claimed.
+func (e *Effects) AfterClaim(claimed []job.Job) {
+	taken := make(map[job.ID]bool, len(claimed))
+	for i := range claimed {
+		taken[claimed[i].ID] = true
+	}
+	for _, f := range e.Fresh {
+		if !taken[f.Job] {
+			e.Announce(f.Line)
+		}
+	}
+	e.Fresh = nil
+}
+
+// once returns list with v in it once.
+func once[T comparable](list []T, v T) []T {
+	if slices.Contains(list, v) {
+		return list
+	}
+	return append(list, v)
+}

@@ -1,0 +1,19 @@
+package store
+
+import "github.com/pawl-jobs/pawl/job"
+
+// NoJob is the error for a job that is not there.
+func NoJob(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }
+
+// NoSession is the error for a session that would have to live.
+func NoSession(id job.ID) error {
+	return job.Errorf(job.Fenced, "session %s has ended: begin a new one", id)
+}
+
+// NoResource is the error for a document that is not there.
+func NoResource(kind, name string) error {
+	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}
+
+// NoLimit is the error for a limit that is not there.
+func NoLimit(key string) error { return job.Errorf(job.NotFound, "no limit is set for %s", key) }

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"crypto/sha256"
+	"slices"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// What every store does alike with a request.
+
+// Once returns the claim with each queue, kind and job named once: a line that is read twice has
+// its jobs twice.
+func (c Claim) Once() Claim {
+	c.Queues, c.Kinds, c.Jobs = distinct(c.Queues), distinct(c.Kinds), distinct(c.Jobs)
+	return c
+}
+
+// distinct returns list with the first of those that are equal.
+func distinct[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool {
+		was := seen[v]
+		seen[v] = true
+		return was
+	})
+}
+
+// Digest tells a call from another one under the same idempotency key.
+func (s *Submission) Digest() []byte {
+	h := sha256.New()
+	for i := range s.Jobs {
+		h.Write(s.Jobs[i].Fingerprint[:])
+	}
+	return h.Sum(nil)
+}
+
+// Strongest returns each prerequisite once: with the need that meets both where one stands twice.
+func Strongest(after []After) []After {
+	var all []After
+	for _, a := range after {
+		i := slices.IndexFunc(all, func(b After) bool { return a.Job == b.Job })
+		switch {
+		case i < 0:
+			all = append(all, a)
+		case a.Need == job.NeedFinished:
+			all[i].Need = a.Need
+		}
+	}
+	return all
+}
+
+// Allowed says why an event may not be written to a job.
+func (n *NewEvent) Allowed(j *job.Job) error {
+	switch {
+	case j.State.Terminal():
+		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
+	case n.Cause == job.CauseUser:
+		return nil
+	case j.Program() && !(j.Live && n.Launch == j.Launch):
+		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
+	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
+		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d",
+			j.ID, n.Epoch, j.Place, j.Epoch)
+	}
+	return nil
+}
