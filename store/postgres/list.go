@@ -1,12 +1,7 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -23,10 +18,9 @@ var forLists = map[string]string{"jit": "off", "enable_sort": "off", "enable_seq
 // A page is one statement, and so one snapshot. What leads to it soonest is found out before, see
 // choose.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := store.Clamp(q.Limit, 100, 1000)
-	by := cmp.Or(q.Sort, store.Newest)
-	if !slices.Contains(store.Sorts, by) {
-		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
+	by, limit, err := q.Page()
+	if err != nil {
+		return p, err
 	}
 	var from *mark
 	if q.Cursor != "" {
@@ -40,7 +34,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		}
 		p = store.Page{}
 		if from != nil {
-			p.Since = from.since // pages of one list look back equally far
+			p.Since = from.Since // pages of one list look back equally far
 		} else if p.Since, err = t.since(q.Filter); err != nil {
 			return err
 		}
@@ -61,7 +55,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	}
 	if len(p.Jobs) > limit {
 		p.Jobs = p.Jobs[:limit]
-		p.Next = markOf(by, p.Since, &p.Jobs[limit-1]).String()
+		last := &p.Jobs[limit-1]
+		p.Next = store.MarkOf(by, p.Since, last, store.PositionOf(last.Created, last.ID)).String()
 	}
 	return p, nil
 }
@@ -85,111 +80,37 @@ func (t *tx) since(f job.Filter) (time.Time, error) {
 	return since.Truncate(time.Microsecond), err
 }
 
-// A mark is the place in a list behind which its next page begins. As text it is the cursor.
-type mark struct {
-	by      store.Sort
-	since   time.Time
-	created time.Time
-	id      job.ID
-	ended   time.Time // in a list by end
-	stem    string    // in a list by name
-}
+// A mark says of statements what is behind it.
+type mark struct{ store.Mark }
 
-// markOf returns the mark behind a job.
-func markOf(by store.Sort, since time.Time, j *job.Job) mark {
-	return mark{by: by, since: since, created: j.Created, id: j.ID, ended: j.Ended, stem: j.Stem()}
+func readMark(cursor string, by store.Sort) (*mark, error) {
+	m, err := store.ReadMark(cursor, by, false)
+	return &mark{m}, err
 }
 
 // row returns what the list is sorted by.
 func (m *mark) row() []any {
-	row := []any{m.created, [16]byte(m.id)}
-	switch m.by.Field() {
+	switch m.By.Field() {
 	case "ended":
-		return slices.Insert(row, 0, any(m.ended))
+		return []any{m.Ended, m.Created(), [16]byte(m.Job)}
 	case "stem":
-		return slices.Insert(row, 0, any(m.stem))
+		return []any{m.Stem, m.Created(), [16]byte(m.Job)}
 	}
-	return row
+	return []any{m.Created(), [16]byte(m.Job)}
 }
 
 // condition says that a job of a table is behind the mark.
 func (m *mark) condition(p *params, table string) string {
 	columns, list := table+".created, "+table+".id", "?, ?"
-	switch m.by.Field() {
+	switch m.By.Field() {
 	case "ended":
 		columns, list = "j.ended, "+columns, "?, "+list
 	case "stem":
 		columns, list = "s.stem, "+columns, "?, "+list
 	}
 	than := ">"
-	if m.by.Descends() {
+	if m.By.Descends() {
 		than = "<"
 	}
 	return p.use("("+columns+") "+than+" ("+list+")", m.row()...)
-}
-
-func (m mark) String() string {
-	parts := []string{string(m.by), m.id.String(), writeInstant(m.created), "", ""}
-	if !m.since.IsZero() {
-		parts[3] = writeInstant(m.since)
-	}
-	switch m.by.Field() {
-	case "ended":
-		parts[4] = writeInstant(m.ended)
-	case "stem":
-		parts[4] = m.stem
-	}
-	return encodeMark(parts)
-}
-
-func encodeMark(parts []string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
-}
-
-// readMark reads the cursor of a list in an order.
-func readMark(cursor string, by store.Sort) (*mark, error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, "+
-		"with the same order, or none", cursor)
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		return nil, wrong
-	}
-	parts := strings.SplitN(string(b), "\n", 5)
-	if len(parts) != 5 || parts[0] != string(by) {
-		return nil, wrong
-	}
-	m := &mark{by: by}
-	var ok bool
-	if m.id, err = job.ParseID(parts[1]); err != nil {
-		return nil, wrong
-	}
-	if m.created, ok = readInstant(parts[2]); !ok {
-		return nil, wrong
-	}
-	if parts[3] != "" {
-		if m.since, ok = readInstant(parts[3]); !ok {
-			return nil, wrong
-		}
-	}
-	switch by.Field() {
-	case "ended":
-		m.ended, ok = readInstant(parts[4])
-	case "stem":
-		m.stem, ok = parts[4], storable(parts[4])
-	default:
-		ok = parts[4] == ""
-	}
-	if !ok {
-		return nil, wrong
-	}
-	return m, nil
-}
-
-func writeInstant(at time.Time) string { return strconv.FormatInt(at.UnixMicro(), 36) }
-
-// readInstant reads a time that the database can hold.
-func readInstant(text string) (at time.Time, ok bool) {
-	us, err := strconv.ParseInt(text, 36, 64)
-	at = time.UnixMicro(us).UTC()
-	return at, err == nil && at.Year() >= 0 && at.Year() <= 9999
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -358,10 +359,10 @@ func FuzzCursor(f *testing.F) {
 		f.Add(page.Next, i)
 	}
 	for i, m := range []string{
-		"-created\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n-zzzzzzzzzzzz\n\n",
-		"name\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n1\n\n\x00", "ended\nx",
+		"-created\n\n\n-zzzzzzzzzzzz\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n",
+		"name\n\n\n1\n01a165be-5824-7fa1-8ffc-58105bf6f8a9\n\x00", "ended\nx",
 	} {
-		f.Add(encodeMark(strings.Split(m, "\n")), i)
+		f.Add(base64.RawURLEncoding.EncodeToString([]byte(m)), i)
 	}
 	f.Fuzz(func(t *testing.T, cursor string, i int) {
 		const limit = 7
@@ -369,12 +370,6 @@ func FuzzCursor(f *testing.F) {
 		page, err := l.List(t.Context(), store.Query{Tenant: "t", Sort: by, Limit: limit, Cursor: cursor})
 		if err != nil && job.KindOf(err) != job.Invalid || len(page.Jobs) > limit {
 			t.Errorf("%d jobs, %v", len(page.Jobs), err)
-		}
-		if m, err := readMark(cursor, by); err == nil {
-			again, err := readMark(m.String(), by)
-			if err != nil || *again != *m {
-				t.Errorf("%+v is written as %+v, %v", m, again, err)
-			}
 		}
 	})
 }

@@ -2,9 +2,7 @@ package postgres
 
 import (
 	"context"
-	"encoding/base64"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -14,37 +12,36 @@ import (
 // Overdue implements [store.Reader].
 func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Overdue, err error) {
 	limit := store.Clamp(q.Limit, 500, 1000)
-	var from end
-	if q.Cursor != "" {
-		if from, err = readEnd(q.Cursor); err != nil {
-			return o, err
-		}
+	from, err := store.ReadEndMark(q.Cursor, false)
+	if err != nil {
+		return o, err
 	}
 	rules := slices.SortedFunc(slices.Values(q.Kept), store.Kept.Compare)
-	rules = slices.DeleteFunc(rules, func(k store.Kept) bool { return k.Compare(from.of) < 0 })
+	rules = slices.DeleteFunc(rules, func(k store.Kept) bool { return k.Compare(from.Of) < 0 })
 	if len(rules) == 0 {
 		return o, nil
 	}
-	froms := make([]end, len(rules))
-	if rules[0].Compare(from.of) == 0 {
+	froms := make([]store.EndMark, len(rules))
+	if rules[0].Compare(from.Of) == 0 {
 		froms[0] = from
 	}
-	var last end
+	var last store.EndMark
 	err = s.call(ctx, everyone, func(t *tx) error {
-		o, last = store.Overdue{}, end{}
+		o, last = store.Overdue{}, store.EndMark{}
 		return t.commit(read(overdue, func(r *reader) error {
 			j := store.Ended{Tenant: r.text(), State: job.State(r.text()), Kind: r.text(), Machine: r.text()}
-			last = end{store.Kept{Tenant: j.Tenant, State: j.State}, r.time(), r.time(), r.id()}
-			j.ID = last.id
+			last = store.EndMark{Of: store.Kept{Tenant: j.Tenant, State: j.State}, Ended: r.time()}
+			last.Position = store.PositionOf(r.time(), r.id())
+			j.ID = last.Job
 			o.Jobs = append(o.Jobs, j)
 			return nil
 		},
 			values(rules, func(k *store.Kept) string { return k.Tenant }), values(rules,
 				func(k *store.Kept) string { return string(k.State) }),
 			values(rules, func(k *store.Kept) time.Duration { return k.For }), values(froms,
-				func(e *end) time.Time { return e.ended }),
-			values(froms, func(e *end) time.Time { return e.created }), values(froms,
-				func(e *end) [16]byte { return e.id }), limit))
+				func(m *store.EndMark) time.Time { return m.Ended }),
+			values(froms, func(m *store.EndMark) time.Time { return m.Created() }), values(froms,
+				func(m *store.EndMark) [16]byte { return m.Job }), limit))
 	})
 	if err != nil {
 		return store.Overdue{}, err
@@ -79,35 +76,3 @@ const overdueOf = `SELECT e.ended, e.created, e.id FROM pawl.ended e
 	WHERE e.tenant = r.tenant AND e.state = r.state AND e.ended < r.before
 		AND (e.ended, e.created, e.id) > (r.ended, r.created, r.id)
 	AND NOT EXISTS (SELECT FROM pawl.followups f WHERE f.job = e.id OFFSET 0)`
-
-// An end is where a job stands among those that have ended; the zero end is before all of them. As
-// text it is the cursor.
-type end struct {
-	of             store.Kept // its tenant and state
-	ended, created time.Time
-	id             job.ID
-}
-
-func (e end) String() string {
-	return encodeMark([]string{
-		string(e.of.State), writeInstant(e.ended), writeInstant(e.created), e.id.String(),
-		e.of.Tenant,
-	})
-}
-
-func readEnd(cursor string) (e end, err error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of jobs that are kept no longer: pass the one from "+
-		"the answer before, or none", cursor)
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	parts := strings.SplitN(string(b), "\n", 5)
-	if err != nil || len(parts) != 5 || !storable(parts[4]) {
-		return e, wrong
-	}
-	ended, ok := readInstant(parts[1])
-	created, ok2 := readInstant(parts[2])
-	id, err := job.ParseID(parts[3])
-	if !ok || !ok2 || err != nil {
-		return e, wrong
-	}
-	return end{store.Kept{Tenant: parts[4], State: job.State(parts[0])}, ended, created, id}, nil
-}

@@ -123,8 +123,8 @@ func (s *search) edges(src source) (low, high []any) {
 		switch {
 		case src.stem == nil:
 			b.past(down, s.from.row()...)
-		case s.by.Field() == "" || *src.stem == s.from.stem:
-			b.past(down, s.from.created, [16]byte(s.from.id))
+		case s.by.Field() == "" || *src.stem == s.from.Stem:
+			b.past(down, s.from.Created(), [16]byte(s.from.Job))
 		}
 	}
 	return b.low, b.high

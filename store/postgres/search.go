@@ -66,8 +66,7 @@ type search struct {
 	ended   bounds      // when they ended
 }
 
-// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the
-// filter itself, value by value. since is as in [store.Page].
+// newSearch reads the filter of a tenant. since is as in [store.Page].
 func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from *mark) *search {
 	s := &search{tenant: tenant, by: by, from: from, anyOver: true, anyLive: true}
 	f, ok := possible(f)
@@ -75,18 +74,8 @@ func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from
 		return s // nothing is looked for
 	}
 	s.filter = f
-	var places, hidden job.Filter
-	blocked := job.Where("custody", string(job.Recovery))
 	for i := range f {
 		switch t := &f[i]; t.Field {
-		case "state", "custody":
-			places = append(places, *t)
-		case "group":
-			if t.Op == job.Is {
-				places = append(places, blocked...)
-			}
-		case "hidden":
-			hidden = append(hidden, *t)
 		case "created":
 			s.created.narrow(t)
 		case "ended":
@@ -96,10 +85,11 @@ func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from
 	if !since.IsZero() {
 		s.created.past(false, since.Add(-time.Microsecond))
 	}
+	scope := f.Scope()
 	for _, state := range job.States {
 		for _, custody := range job.Places(state) {
 			p := job.Place{State: state, Custody: custody}
-			switch chosen := places.Match(&job.Job{Place: p}); {
+			switch chosen := slices.Contains(scope.Places, p); {
 			case state.Terminal() && chosen:
 				s.over = append(s.over, string(state))
 			case state.Terminal():
@@ -111,7 +101,7 @@ func newSearch(tenant string, f job.Filter, since time.Time, by store.Sort, from
 			}
 		}
 	}
-	s.visible, s.hidden = hidden.Match(&job.Job{}), hidden.Match(&job.Job{Hidden: true})
+	s.visible, s.hidden = scope.Visible, scope.Hidden
 	return s
 }
 
@@ -298,10 +288,10 @@ func (s *search) of(l lead) []source {
 // passed reports whether all jobs of a source come before the mark: those of a name, in a list by
 // name.
 func (s *search) passed(src source) bool {
-	if s.from == nil || s.by.Field() != "stem" || src.stem == nil || *src.stem == s.from.stem {
+	if s.from == nil || s.by.Field() != "stem" || src.stem == nil || *src.stem == s.from.Stem {
 		return false
 	}
-	return *src.stem < s.from.stem != s.by.Descends()
+	return *src.stem < s.from.Stem != s.by.Descends()
 }
 
 // bounds are the edges of what is looked for in an order: the values of its first columns beyond

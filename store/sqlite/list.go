@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql/driver"
-	"encoding/base64"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,10 +18,9 @@ import (
 // for, and stops when the page is full: SQLite merges the parts of a UNION ALL so, but not the
 // values of an IN.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
-	limit := store.Clamp(q.Limit, 100, 1000)
-	by := cmp.Or(q.Sort, store.Newest)
-	if !slices.Contains(store.Sorts, by) {
-		return p, job.Errorf(job.Invalid, "%q is not an order: give one of %v", q.Sort, store.Sorts)
+	by, limit, err := q.Page()
+	if err != nil {
+		return p, err
 	}
 	var from *mark
 	since := q.Filter.Window(s.now())
@@ -31,7 +28,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		if from, err = readMark(q.Cursor, by); err != nil {
 			return p, err
 		}
-		since = from.since // pages of one list look back equally far
+		since = from.Since // pages of one list look back equally far
 	}
 	sr := newSearch(q.Tenant, q.Filter, since.Truncate(time.Microsecond))
 	p.Since = sr.since
@@ -39,7 +36,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 		return p, err
 	}
 	if by.Field() == "" && from != nil {
-		sr.after(from.seq, by.Descends())
+		sr.after(from.Ord, by.Descends())
 	}
 	l, err := s.choose(ctx, sr, by)
 	if err != nil {
@@ -74,7 +71,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err erro
 	if len(found) > limit {
 		found = found[:limit]
 		last := found[limit-1]
-		p.Next = mark{by, sr.since, last.seq, last.key}.String()
+		p.Next = store.MarkOf(by, sr.since, &last.Job, store.Position{Ord: last.seq}).String()
 	}
 	for i := range found {
 		p.Jobs = append(p.Jobs, found[i].Job)
@@ -129,15 +126,15 @@ func (s *search) page(l lead, by store.Sort, from *mark) (parts []string, args [
 		case key == "" || from == nil:
 			part(cond{})
 		case key == "stem" && src.stem != nil:
-			switch order := compare(src.stem, from.key); {
+			switch order := strings.Compare(src.stem.(string), from.Stem); {
 			case order == 0:
-				part(cond{src.seq + than, []any{from.seq}})
+				part(cond{src.seq + than, []any{from.Ord}})
 			case order < 0 == by.Descends():
 				part(cond{})
 			}
 		default: // those with the same key, of which there may be very many, and the others: an index leads to each
-			part(cond{column + " = ? AND " + src.seq + than, []any{from.key, from.seq}})
-			part(cond{column + than, []any{from.key}})
+			part(cond{column + " = ? AND " + src.seq + than, []any{from.key(), from.Ord}})
+			part(cond{column + than, []any{from.key()}})
 		}
 	}
 	return parts, args
@@ -211,62 +208,18 @@ func (s *search) after(seq int64, descending bool) {
 	}
 }
 
-// A mark is the place in a list behind which its next page begins. As text it is the cursor.
-type mark struct {
-	by    store.Sort
-	since time.Time
-	seq   int64
-	key   driver.Value
-}
+// A mark says of statements what is behind it.
+type mark struct{ store.Mark }
 
-func (m mark) String() string {
-	parts := []string{string(m.by), strconv.FormatInt(m.seq, 36), "", ""}
-	if !m.since.IsZero() {
-		parts[2] = strconv.FormatInt(m.since.UnixMicro(), 36)
-	}
-	switch m.by.Field() {
-	case "ended":
-		parts[3] = strconv.FormatInt(m.key.(int64), 36)
-	case "stem":
-		parts[3] = text(m.key)
-	}
-	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
-}
-
-// readMark reads the cursor of a list in an order.
 func readMark(cursor string, by store.Sort) (*mark, error) {
-	wrong := job.Errorf(job.Invalid, "%.60q is not a cursor of this list: pass the one from the page before, "+
-		"with the same order, or none", cursor)
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		return nil, wrong
+	m, err := store.ReadMark(cursor, by, true)
+	return &mark{m}, err
+}
+
+// key returns what the list is sorted by before seq.
+func (m *mark) key() driver.Value {
+	if m.By.Field() == "ended" {
+		return m.Ended.UnixMicro()
 	}
-	parts := strings.SplitN(string(b), "\n", 4)
-	if len(parts) != 4 || parts[0] != string(by) {
-		return nil, wrong
-	}
-	m := &mark{by: by}
-	if m.seq, err = strconv.ParseInt(parts[1], 36, 64); err != nil || m.seq < 1 {
-		return nil, wrong
-	}
-	if parts[2] != "" {
-		us, err := strconv.ParseInt(parts[2], 36, 64)
-		m.since = time.UnixMicro(us).UTC()
-		if err != nil || m.since.Year() < 0 || m.since.Year() > 9999 {
-			return nil, wrong
-		}
-	}
-	switch by.Field() {
-	case "ended":
-		if m.key, err = strconv.ParseInt(parts[3], 36, 64); err != nil {
-			return nil, wrong
-		}
-	case "stem":
-		m.key = parts[3]
-	default:
-		if parts[3] != "" {
-			return nil, wrong
-		}
-	}
-	return m, nil
+	return m.Stem
 }

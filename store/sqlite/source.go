@@ -48,33 +48,13 @@ type search struct {
 	all         int64 // the highest seq of all jobs
 }
 
-// newSearch reads the filter of a tenant. What it says of places and of hidden is decided by the
-// filter itself, value by value.
+// newSearch reads the filter of a tenant.
 func newSearch(tenant string, f job.Filter, since time.Time) *search {
-	s := &search{tenant: tenant, filter: f, since: since, least: 1}
-	var places, hidden job.Filter
-	blocked := job.Where("custody", string(job.Recovery))
-	for _, t := range f {
-		switch t.Field {
-		case "state", "custody":
-			places = append(places, t)
-		case "group":
-			if t.Op == job.Is {
-				places = append(places, blocked...)
-			}
-		case "hidden":
-			hidden = append(hidden, t)
-		}
+	scope := f.Scope()
+	return &search{
+		tenant: tenant, filter: f, since: since, least: 1,
+		places: scope.Places, visible: scope.Visible, hidden: scope.Hidden,
 	}
-	for _, state := range job.States {
-		for _, custody := range job.Places(state) {
-			if p := (job.Place{State: state, Custody: custody}); places.Match(&job.Job{Place: p}) {
-				s.places = append(s.places, p)
-			}
-		}
-	}
-	s.visible, s.hidden = hidden.Match(&job.Job{}), hidden.Match(&job.Job{Hidden: true})
-	return s
 }
 
 // leads returns what the indexed terms of the filter offer.
