@@ -131,14 +131,10 @@ func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.
 			"job %s has the external_id %q, which stands for one job only: submit its request with another", j.ID,
 			j.ExternalID)
 	}
-	spec, err := job.ParseSpec(j.Request)
-	if err != nil {
-		return job.ID{}, job.Errorf(job.Invalid, "request of job %s: %w", j.ID, err)
-	}
 	if key != "" {
 		key = "resubmit/" + id.String() + "/" + key
 	}
-	answers, err := s.SubmitOnce(ctx, key, Request{Spec: spec, Given: j.Request})
+	answers, err := s.SubmitAll(ctx, Submission{Key: key, Jobs: []Request{{Given: j.Request}}})
 	if err != nil {
 		return job.ID{}, err
 	}

@@ -183,7 +183,8 @@ type Request struct {
 	// [job.NewID] made before others.
 	ID   job.ID
 	Spec job.Spec
-	// Given is the spec as its author wrote it, as JSON; made from Spec when nil.
+	// Given is the spec as its author wrote it, as JSON, and stands in place of Spec. Nil: it is
+	// made from Spec.
 	Given json.RawMessage
 	// After are jobs that must end first.
 	After []store.After
@@ -193,30 +194,50 @@ type Request struct {
 	Trace string
 }
 
+// A Submission is jobs that are submitted together, all or none.
+type Submission struct {
+	Jobs []Request
+	// Key makes [Service.SubmitAll] repeatable: with the same key and jobs within [store.KeepKey] it
+	// answers the same jobs. Empty: each call submits jobs of its own.
+	Key string
+	// List says that the author wrote a list, even where it has one job: the path of each problem
+	// begins with jobs[i]. Where there are several jobs it always does.
+	List bool
+	// MayOwn reports whether the caller may submit jobs of an owner whom a spec names; nil: of
+	// everybody.
+	MayOwn func(owner string) bool
+}
+
 // Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of
 // the requests. Errors of kind Invalid name every problem of every request; of several, with
 // jobs[i] before its path.
 func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitted, error) {
-	return s.SubmitOnce(ctx, "", reqs...)
+	return s.SubmitAll(ctx, Submission{Jobs: reqs})
 }
 
-// SubmitOnce is Submit under an idempotency key: repeated with the same key and requests within
-// [store.KeepKey] it answers the same jobs; Conflict, where one of them has been deleted.
-func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) ([]store.Submitted, error) {
-	if err := job.CheckTenant(s.cfg.Tenant); err != nil {
-		return nil, err
-	}
-	jobs, err := s.prepareAll(ctx, reqs, key != "")
+// SubmitAll is Submit with more to say of the jobs together. It is Conflict where a key is repeated
+// with other jobs, or one of its jobs has been deleted, and Denied where the caller may not own one.
+func (s *Service) SubmitAll(ctx context.Context, sub Submission) ([]store.Submitted, error) {
+	specs, jobs, err := s.prepareAll(ctx, &sub)
 	if err != nil {
 		return nil, err
 	}
-	sub := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: key, Jobs: jobs}
-	if sub.Queues, err = s.checkPlaces(ctx, reqs, jobs); err != nil {
+	return s.submit(ctx, &sub, specs, jobs)
+}
+
+// submit submits jobs that are prepared.
+func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec, jobs []store.New) (
+	[]store.Submitted, error,
+) {
+	queues, err := s.checkPlaces(ctx, specs, jobs)
+	if err != nil {
 		return nil, err
 	}
-	answers, eff, err := s.cfg.Store.Submit(ctx, sub)
+	answers, eff, err := s.cfg.Store.Submit(ctx, store.Submission{
+		Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: sub.Key, Jobs: jobs, Queues: queues,
+	})
 	if err != nil {
-		return nil, refused(err, jobs)
+		return nil, sub.refused(err, jobs)
 	}
 	s.engine.Follow(ctx, eff)
 	for _, a := range answers {
@@ -230,7 +251,7 @@ func (s *Service) SubmitOnce(ctx context.Context, key string, reqs ...Request) (
 
 // refused returns what speaks against all jobs of a call that failed for what speaks against one of
 // them.
-func refused(err error, jobs []store.New) error {
+func (sub *Submission) refused(err error, jobs []store.New) error {
 	refusals := make([]error, len(jobs))
 	for i := range jobs {
 		refusals[i] = jobs[i].Refusal
@@ -238,7 +259,7 @@ func refused(err error, jobs []store.New) error {
 	if !slices.ContainsFunc(refusals, func(r error) bool { return r != nil && errors.Is(err, r) }) {
 		return err
 	}
-	return allProblems(refusals)
+	return sub.problems(refusals)
 }
 
 // Check reports everything that is wrong with a spec, as Submit would; its error is a
@@ -266,15 +287,55 @@ func (s *Service) Check(spec *job.Spec) error {
 	return nil
 }
 
-// prepareAll checks requests and makes the rows that Submit inserts.
-func (s *Service) prepareAll(ctx context.Context, reqs []Request, keyed bool) ([]store.New, error) {
-	jobs, errs := make([]store.New, len(reqs)), make([]error, len(reqs))
-	var keys ownKeys
-	for i := range reqs {
+// prepareAll reads and checks each spec, once, and makes the rows that Submit inserts.
+func (s *Service) prepareAll(ctx context.Context, sub *Submission) ([]job.Spec, []store.New, error) {
+	if err := job.CheckTenant(s.cfg.Tenant); err != nil {
+		return nil, nil, err
+	}
+	specs, errs := make([]job.Spec, len(sub.Jobs)), make([]error, len(sub.Jobs))
+	denied, found := make([]error, len(sub.Jobs)), 0
+	for i := range sub.Jobs {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
-		errs[i] = s.prepare(&jobs[i], &reqs[i], keyed, &keys)
+		specs[i], errs[i] = s.read(&sub.Jobs[i])
+		var wrong *job.SpecError
+		if errors.As(errs[i], &wrong) {
+			found += len(wrong.Problems)
+		}
+		if found >= job.MaxProblems {
+			return nil, nil, sub.problems(errs)
+		}
+		if owner := specs[i].Owner; owner != "" && sub.MayOwn != nil && !sub.MayOwn(owner) {
+			denied[i] = job.Errorf(job.Denied, "%w",
+				place("owner", owner, "is not you", "leave it out, or let that user submit the job"))
+		}
+	}
+	jobs, err := s.rows(sub, specs, errs)
+	if err == nil {
+		err = sub.problems(denied)
+	}
+	return specs, jobs, err
+}
+
+// read returns the spec of a request, and everything that is wrong with it.
+func (s *Service) read(r *Request) (job.Spec, error) {
+	if r.Given != nil {
+		return job.ReadSpec(r.Given, s.Check)
+	}
+	spec := r.Spec
+	return spec, s.Check(&spec)
+}
+
+// rows makes the rows of jobs whose specs are checked. errs are what is wrong with specs; it adds
+// what is wrong with one beside the others.
+func (s *Service) rows(sub *Submission, specs []job.Spec, errs []error) ([]store.New, error) {
+	jobs := make([]store.New, len(specs))
+	var keys ownKeys
+	for i := range jobs {
+		if errs[i] == nil {
+			errs[i] = s.row(&jobs[i], &sub.Jobs[i], specs[i], sub.Key != "", &keys)
+		}
 	}
 	first := map[string]int{} // of the jobs with an external id
 	for i := range jobs {
@@ -292,12 +353,12 @@ func (s *Service) prepareAll(ctx context.Context, reqs []Request, keyed bool) ([
 			first[name] = i
 		}
 	}
-	s.separate(reqs, jobs, errs)
-	return jobs, allProblems(errs)
+	s.separate(specs, jobs, errs)
+	return jobs, sub.problems(errs)
 }
 
 // separate refuses jobs that would put their results into the folder of one before them.
-func (s *Service) separate(reqs []Request, jobs []store.New, errs []error) {
+func (s *Service) separate(specs []job.Spec, jobs []store.New, errs []error) {
 	first := map[string]int{}
 	for i := range jobs {
 		c, ok := s.cfg.Kinds[jobs[i].Job.Kind].(engine.Checker)
@@ -306,13 +367,13 @@ func (s *Service) separate(reqs []Request, jobs []store.New, errs []error) {
 		}
 		j := jobs[i].Job
 		j.Tenant = s.cfg.Tenant
-		to := c.Target(&j, &reqs[i].Spec)
+		to := c.Target(&j, &specs[i])
 		other, taken := first[to]
 		switch {
 		case to == "":
 		case !taken:
 			first[to] = i
-		case !sameJob(&jobs[other], &jobs[i]) && !job.MayShare(&reqs[other].Spec, &reqs[i].Spec):
+		case !sameJob(&jobs[other], &jobs[i]) && !job.MayShare(&specs[other], &specs[i]):
 			errs[i] = &job.SpecError{Problems: []job.Problem{job.SharedTarget(to,
 				fmt.Sprintf("jobs[%d] (%s)", other, jobs[other].Job.Name))}}
 		}
@@ -325,40 +386,36 @@ func sameJob(a, b *store.New) bool {
 		func(u store.Unique) bool { return slices.Contains(b.Unique, u) })
 }
 
-// allProblems returns what is wrong with any of several requests: the problems of all specs, or
-// else the first error. Of more than one request the path of a problem says of which. Its kind is
-// that of the first problem.
-func allProblems(errs []error) error {
+// problems returns what is wrong with any of the jobs: the problems of all specs, with the kind of
+// the first, or else the first error. In a list the path of a problem says of which job.
+func (sub *Submission) problems(errs []error) error {
 	var all job.SpecError
 	var kind job.ErrorKind
+	var other error
 	for i, err := range errs {
 		var wrong *job.SpecError
 		switch {
 		case err == nil:
-		case len(errs) == 1:
+		case len(errs) == 1 && !sub.List:
 			return err
-		case !errors.As(err, &wrong):
-			return job.Errorf(job.KindOf(err), "job %d of %d: %w", i+1, len(errs), err)
-		default:
+		case errors.As(err, &wrong):
 			kind = cmp.Or(kind, job.KindOf(err))
 			for _, p := range wrong.Problems {
 				p.Path = fmt.Sprintf("jobs[%d].%s", i, p.Path)
 				all.Add(p)
 			}
+		case other == nil:
+			other = job.Errorf(job.KindOf(err), "job %d of %d: %w", i+1, len(errs), err)
 		}
 	}
 	if all.Problems == nil {
-		return nil
+		return other
 	}
 	return job.Errorf(kind, "%w", &all)
 }
 
-// prepare checks a request and makes n of it, the row that Submit inserts.
-func (s *Service) prepare(n *store.New, r *Request, keyed bool, keys *ownKeys) error {
-	spec := r.Spec
-	if err := s.Check(&spec); err != nil {
-		return err
-	}
+// row makes n, the row that Submit inserts, of a request whose spec is checked.
+func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys *ownKeys) error {
 	given := r.Given
 	if given == nil {
 		var err error

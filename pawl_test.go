@@ -17,6 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
@@ -78,6 +79,11 @@ func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitt
 		t.Fatal(err)
 	}
 	return answers
+}
+
+// together is requests that are submitted under a key.
+func together(key string, rs ...pawl.Request) pawl.Submission {
+	return pawl.Submission{Key: key, Jobs: rs}
 }
 
 func task(kind string, args any) pawl.Request { return pawl.Request{Spec: pawl.NewTask(kind, args)} }
@@ -198,11 +204,11 @@ func TestSubmit(t *testing.T) {
 
 	t.Run("under a key once", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
-			first, err := svc.SubmitOnce(ctx, "key", task("a", 1), task("a", 2))
+			first, err := svc.SubmitAll(ctx, together("key", task("a", 1), task("a", 2)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := svc.SubmitOnce(ctx, "key", task("a", 1), task("a", 2))
+			again, err := svc.SubmitAll(ctx, together("key", task("a", 1), task("a", 2)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,7 +217,7 @@ func TestSubmit(t *testing.T) {
 					t.Errorf("%+v and then %+v", first[i], again[i])
 				}
 			}
-			if _, err := svc.SubmitOnce(ctx, "key", task("a", 3), task("a", 2)); job.KindOf(err) != job.Conflict {
+			if _, err := svc.SubmitAll(ctx, together("key", task("a", 3), task("a", 2))); job.KindOf(err) != job.Conflict {
 				t.Errorf("error %v, want a conflict: the request is another one", err)
 			}
 		})
@@ -229,15 +235,110 @@ func TestSubmit(t *testing.T) {
 	t.Run("the spec is kept as it was given", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			given := json.RawMessage(`{"kind":"a", "args":{"b":1}}`)
-			id := submit(t, svc, pawl.Request{
-				Spec:  job.Spec{Kind: "a", Args: json.RawMessage(`{"b":1}`)},
-				Given: given,
-			})[0].ID
+			id := submit(t, svc, pawl.Request{Given: given})[0].ID
 			j, err := svc.Job(ctx, id)
 			if err != nil || string(j.Request) != string(given) {
 				t.Errorf("%s, %v", j.Request, err)
 			}
 		})
+	})
+}
+
+// A counted kind counts how often a spec of it is checked.
+type counted struct {
+	engine.Kind
+	checks int
+}
+
+func (c *counted) Check(string, *job.Spec) []job.Problem {
+	c.checks++
+	return nil
+}
+
+func (*counted) Target(*job.Job, *job.Spec) string { return "" }
+
+func TestASpecIsCheckedOnce(t *testing.T) {
+	ctx := t.Context()
+	kind := &counted{}
+	svc := pawl.New(pawl.Config{
+		Store: fake.New(time.Now), Broker: &local.Broker{}, Kinds: map[string]engine.Kind{"counted": kind},
+	})
+	given := pawl.Request{Given: json.RawMessage(`{"kind": "counted", "delay": "1h"}`)}
+	unread := pawl.Request{Given: json.RawMessage(`{"kind": "counted", "priority": "high"}`)}
+	first := submit(t, svc, task("counted", 0))[0].ID
+	kind.checks = 0
+	for _, tt := range []struct {
+		name   string
+		checks int
+		call   func() error
+	}{
+		{"a spec", 1, func() error { _, err := svc.Submit(ctx, task("counted", 0)); return err }},
+		{"one as it was given", 1, func() error { _, err := svc.Submit(ctx, given); return err }},
+		{"several", 3, func() error {
+			_, err := svc.SubmitAll(ctx, together("key", given, task("counted", 0), given))
+			return err
+		}},
+		{"one that cannot be read whole", 1, func() error {
+			if _, err := svc.Submit(ctx, unread); job.KindOf(err) != job.Invalid {
+				t.Errorf("error %v", err)
+			}
+			return nil
+		}},
+		{"those of a file", 2, func() error {
+			_, err := svc.RunFile(ctx, pawl.FileRun{Path: "/x", Sum: "1"}, together("", given, given))
+			return err
+		}},
+		{"once more", 1, func() error { _, err := svc.Resubmit(ctx, first); return err }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kind.checks = 0
+			if err := tt.call(); err != nil || kind.checks != tt.checks {
+				t.Errorf("checked %d times, want %d; error %v", kind.checks, tt.checks, err)
+			}
+		})
+	}
+}
+
+func TestProblemsOfAList(t *testing.T) {
+	bad, foreign := task("mail", 0), task("mail", 0)
+	bad.Spec.Queue, foreign.Spec.Owner = "no such/name", "ada"
+	many := make([]pawl.Request, job.MaxProblems+1)
+	for i := range many {
+		many[i] = bad
+	}
+	paths := func(sub pawl.Submission) (kind job.ErrorKind, paths []string) {
+		sub.MayOwn = func(owner string) bool { return owner == "bob" }
+		_, err := onDisk(t).SubmitAll(t.Context(), sub)
+		var wrong *job.SpecError
+		if errors.As(err, &wrong) {
+			for _, p := range wrong.Problems {
+				paths = append(paths, p.Path)
+			}
+		}
+		return job.KindOf(err), paths
+	}
+	for _, tt := range []struct {
+		name string
+		sub  pawl.Submission
+		kind job.ErrorKind
+		want string
+	}{
+		{"one by itself", together("", bad), job.Invalid, "queue"},
+		{"a list of one", pawl.Submission{List: true, Jobs: []pawl.Request{bad}}, job.Invalid, "jobs[0].queue"},
+		{"several", together("", task("mail", 0), bad), job.Invalid, "jobs[1].queue"},
+		{"what is wrong comes before who may not", together("", foreign, bad), job.Invalid, "jobs[1].queue"},
+		{"an owner of another", together("", task("mail", 0), foreign), job.Denied, "jobs[1].owner"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if kind, got := paths(tt.sub); kind != tt.kind || strings.Join(got, " ") != tt.want {
+				t.Errorf("%s of %v, want %s of %s", kind, got, tt.kind, tt.want)
+			}
+		})
+	}
+	t.Run("too many", func(t *testing.T) {
+		if _, got := paths(together("", many...)); len(got) != job.MaxProblems || got[job.MaxProblems-1] != "(more)" {
+			t.Errorf("%d problems, the last of %s", len(got), got[len(got)-1])
+		}
 	})
 }
 

@@ -316,7 +316,7 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 
 // checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks
 // against a job becomes its Refusal: a repeated call is answered all the same.
-func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.New) (map[string]store.QueueCheck,
+func (s *Service) checkPlaces(ctx context.Context, specs []job.Spec, jobs []store.New) (map[string]store.QueueCheck,
 	error,
 ) {
 	known, err := s.docs.known(ctx, s.cfg.Tenant)
@@ -336,9 +336,9 @@ func (s *Service) checkPlaces(ctx context.Context, reqs []Request, jobs []store.
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
 		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
-			jobs[i].Refusal = refuseSystem(known.systems, &reqs[i].Spec)
+			jobs[i].Refusal = refuseSystem(known.systems, &specs[i])
 		}
-		if r := reqs[i].Spec.Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
+		if r := specs[i].Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
 			if _, there := known.policies[r.Policy]; !there {
 				jobs[i].Refusal = place("recovery.policy", r.Policy, "is unknown",
 					"give one that pawl get policies lists, or make it")

@@ -135,14 +135,14 @@ func TestPlaces(t *testing.T) {
 	}
 	submit(t, svc, in("small"), in("small"), on("lab", &job.Resources{Cores: 4}), on("lab", nil), on("", nil), on("down", nil))
 	t.Run("a call that is repeated is answered as it was, whatever has become of its queue", func(t *testing.T) {
-		first, err := svc.SubmitOnce(ctx, "key", in(""))
+		first, err := svc.SubmitAll(ctx, together("key", in("")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := svc.Queues().Disable(ctx, "default", true); err != nil {
 			t.Fatal(err)
 		}
-		again, err := svc.SubmitOnce(ctx, "key", in(""))
+		again, err := svc.SubmitAll(ctx, together("key", in("")))
 		if err != nil || again[0].ID != first[0].ID || !again[0].Existed {
 			t.Errorf("%+v, %v", again, err)
 		}
@@ -151,7 +151,7 @@ func TestPlaces(t *testing.T) {
 
 func TestDeletedJobOfAKey(t *testing.T) {
 	svc := onDisk(t)
-	first, err := svc.SubmitOnce(t.Context(), "key", task("mail", 0), task("mail", 1))
+	first, err := svc.SubmitAll(t.Context(), together("key", task("mail", 0), task("mail", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestDeletedJobOfAKey(t *testing.T) {
 	if errs, err := svc.Delete(t.Context(), id); err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
-	_, err = svc.SubmitOnce(t.Context(), "key", task("mail", 0), task("mail", 1))
+	_, err = svc.SubmitAll(t.Context(), together("key", task("mail", 0), task("mail", 1)))
 	if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), id.String()) {
 		t.Errorf("%v", err)
 	}

@@ -61,20 +61,21 @@ type fileRun struct {
 // RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one
 // of them has not ended. A run is written down before its jobs are submitted, and their ids with
 // it: a call that died in between is finished by the next one, and two at the same time submit the
-// same jobs. Errors are those of [Service.Submit].
-func (s *Service) RunFile(ctx context.Context, run FileRun, reqs ...Request) (FileAnswer, error) {
-	if _, err := s.prepareAll(ctx, reqs, false); err != nil {
+// same jobs. sub needs no key. Errors are those of [Service.SubmitAll].
+func (s *Service) RunFile(ctx context.Context, run FileRun, sub Submission) (FileAnswer, error) {
+	specs, _, err := s.prepareAll(ctx, &sub) // nothing is written down that would be refused
+	if err != nil {
 		return FileAnswer{}, err
 	}
 	for {
-		r, err := s.noteRun(ctx, run, len(reqs))
+		r, err := s.noteRun(ctx, run, len(specs))
 		if job.KindOf(err) == job.Conflict {
 			continue // another call wrote the document first
 		}
 		if err != nil {
 			return FileAnswer{}, err
 		}
-		return s.submitRun(ctx, r, reqs)
+		return s.submitRun(ctx, r, &sub, specs)
 	}
 }
 
@@ -151,16 +152,20 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 const keepUnsubmitted = 24 * time.Hour
 
 // submitRun submits the jobs of a run that is written down. It can be repeated.
-func (s *Service) submitRun(ctx context.Context, n notedRun, reqs []Request) (FileAnswer, error) {
+func (s *Service) submitRun(ctx context.Context, n notedRun, sub *Submission, specs []job.Spec) (FileAnswer, error) {
 	a := FileAnswer{Jobs: n.jobs, Existed: true, Older: n.older}
 	if n.under {
 		return a, nil
 	}
-	reqs = slices.Clone(reqs)
-	for i := range reqs {
-		reqs[i].ID = n.jobs[i]
+	sub.Jobs = slices.Clone(sub.Jobs)
+	for i := range sub.Jobs {
+		sub.Jobs[i].ID = n.jobs[i]
 	}
-	answers, err := s.Submit(ctx, reqs...)
+	jobs, err := s.rows(sub, specs, make([]error, len(specs)))
+	if err != nil {
+		return FileAnswer{}, err
+	}
+	answers, err := s.submit(ctx, sub, specs, jobs)
 	if err != nil {
 		return FileAnswer{}, err
 	}

@@ -36,7 +36,7 @@ func TestRunFile(t *testing.T) {
 		for i := range reqs {
 			reqs[i] = task("mail", i)
 		}
-		a, err := svc.RunFile(ctx, run, reqs...)
+		a, err := svc.RunFile(ctx, run, together("", reqs...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestRunFile(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range answers {
 			all.Go(func() {
-				a, err := svc.RunFile(ctx, one, task("mail", 1), task("mail", 2))
+				a, err := svc.RunFile(ctx, one, together("", task("mail", 1), task("mail", 2)))
 				if err != nil {
 					t.Error(err)
 				}
@@ -142,7 +142,7 @@ func TestRunFile(t *testing.T) {
 		dying := &deadly{}
 		svc := onDisk(t, func(s store.Store) store.Store { dying.Store = s; return dying })
 		dying.dead = true
-		if _, err := svc.RunFile(ctx, one, task("mail", 1)); job.KindOf(err) != job.Closed {
+		if _, err := svc.RunFile(ctx, one, together("", task("mail", 1))); job.KindOf(err) != job.Closed {
 			t.Fatal(err)
 		}
 		dying.dead = false
@@ -160,7 +160,7 @@ func TestRunFile(t *testing.T) {
 	})
 	t.Run("a wrong request leaves nothing behind", func(t *testing.T) {
 		svc := onDisk(t)
-		if _, err := svc.RunFile(ctx, one, task("mail", 1), pawl.Request{}); job.KindOf(err) != job.Invalid {
+		if _, err := svc.RunFile(ctx, one, together("", task("mail", 1), pawl.Request{})); job.KindOf(err) != job.Invalid {
 			t.Fatal(err)
 		}
 		if a := runs(t, svc, one, 1); a.Existed {
@@ -171,12 +171,12 @@ func TestRunFile(t *testing.T) {
 		svc := onDisk(t)
 		spec := pawl.NewTask("mail", 1)
 		spec.ExternalID = "once"
-		a, err := svc.RunFile(ctx, one, pawl.Request{Spec: spec})
+		a, err := svc.RunFile(ctx, one, together("", pawl.Request{Spec: spec}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		end(t, svc, a.Jobs...)
-		b, err := svc.RunFile(ctx, one, pawl.Request{Spec: spec})
+		b, err := svc.RunFile(ctx, one, together("", pawl.Request{Spec: spec}))
 		if err != nil || !b.Existed || b.Jobs[0] != a.Jobs[0] {
 			t.Errorf("%+v after %+v, %v", b, a, err)
 		}

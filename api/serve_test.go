@@ -14,12 +14,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
+	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 // fault is a problem on the wire.
@@ -471,6 +474,48 @@ func TestSubmitMany(t *testing.T) {
 	var count struct{ Total int }
 	if f.is(200, &count, "GET", "/v1/counts", ""); count.Total != 2 {
 		t.Errorf("%d jobs, though all or none are accepted", count.Total)
+	}
+}
+
+// A counted kind counts how often a spec of it is checked.
+type counted struct {
+	engine.Kind
+	checks atomic.Int32
+}
+
+func (c *counted) Check(string, *job.Spec) []job.Problem {
+	c.checks.Add(1)
+	return nil
+}
+
+func (*counted) Target(*job.Job, *job.Spec) string { return "" }
+
+func TestASpecIsCheckedOnce(t *testing.T) {
+	kind := &counted{}
+	srv := httptest.NewServer(api.New(api.Config{Log: slog.New(slog.DiscardHandler), Service: pawl.New(pawl.Config{
+		Store: fake.New(time.Now), Broker: &local.Broker{}, Kinds: map[string]engine.Kind{"counted": kind},
+	})}))
+	t.Cleanup(srv.Close)
+	f := &face{T: t, url: srv.URL}
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		checks             int32
+	}{
+		{"POST", "/v1/jobs", `{"kind":"counted"}`, 202, 1},
+		{"POST", "/v1/jobs", `{"jobs":[{"kind":"counted"}]}`, 202, 1},
+		{"POST", "/v1/jobs", `{"jobs":[{},{}],"defaults":{"kind":"counted"}}`, 202, 2},
+		{"POST", "/v1/jobs", `{"kind":"counted","priority":"high"}`, 422, 1},
+		{
+			"PUT", "/v1/runs/" + pawl.RunKey("/x"), `{"path":"/x","sum":"1","jobs":[{"kind":"counted"},{"kind":"counted"}]}`,
+			202, 2,
+		},
+	} {
+		kind.checks.Store(0)
+		f.is(tt.status, nil, tt.method, tt.path, tt.body)
+		if n := kind.checks.Load(); n != tt.checks {
+			t.Errorf("%s %s: checked %d times, want %d", tt.method, tt.body, n, tt.checks)
+		}
 	}
 }
 

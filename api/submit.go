@@ -170,14 +170,9 @@ func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, e
 	if err != nil {
 		return nil, err
 	}
-	reqs, err := h.requests(ctx, specs, many)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := serviceOf(ctx).SubmitOnce(ctx, in.Key, reqs...)
-	if err != nil && many && len(reqs) == 1 {
-		err = below("jobs[0]", err) // of several the service says itself of which
-	}
+	sub := h.submission(ctx, specs)
+	sub.Key, sub.List = in.Key, many
+	answers, err := serviceOf(ctx).SubmitAll(ctx, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -282,54 +277,19 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 	return nil
 }
 
-// requests reads and checks specs, as they were given. Where there are many the path of a problem
-// says of which.
-func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
-	if err := h.tooMany(specs); err != nil {
-		return nil, err
-	}
-	reqs := make([]pawl.Request, len(specs))
-	var wrong, denied job.SpecError
-	collect := func(i int, all *job.SpecError, err error) {
-		if many {
-			err = below(fmt.Sprintf("jobs[%d]", i), err)
-		}
-		var e *job.SpecError
-		errors.As(err, &e)
-		all.Add(e.Problems...)
-	}
-	for i, raw := range specs {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if len(wrong.Problems) >= job.MaxProblems {
-			break
-		}
-		spec, err := job.ReadSpec(raw, serviceOf(ctx).Check)
-		if err != nil {
-			collect(i, &wrong, err)
-		}
-		if !h.mayOwn(ctx, spec.Owner) {
-			collect(i, &denied, invalid("owner", spec.Owner, "is not you",
-				"leave it out, or let that user submit the job"))
-		}
-		reqs[i] = pawl.Request{Spec: spec, Given: raw}
-	}
-	switch {
-	case wrong.Problems != nil:
-		return nil, &wrong
-	case denied.Problems != nil:
-		return nil, job.Errorf(job.Denied, "%w", &denied)
-	}
-	return reqs, nil
-}
-
-// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's
-// own name of everybody.
-func (h *handler) mayOwn(ctx context.Context, owner string) bool {
+// submission is what a caller submits. The service reads and checks the specs.
+func (h *handler) submission(ctx context.Context, specs []json.RawMessage) pawl.Submission {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
-	return owner == "" || owner == caller || caller == own
+	sub := pawl.Submission{
+		Jobs: make([]pawl.Request, len(specs)),
+		// its own, and in the service's own name those of everybody
+		MayOwn: func(owner string) bool { return owner == caller || caller == own },
+	}
+	for i, raw := range specs {
+		sub.Jobs[i].Given = raw
+	}
+	return sub
 }
 
 // below puts a path before those of a spec's problems.
@@ -369,12 +329,11 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 	case body.Sum == "":
 		return nil, invalid("sum", "", "is missing", "give what identifies the bytes of the file")
 	}
-	reqs, err := h.requests(ctx, body.Jobs, len(body.Jobs) != 1)
-	if err != nil {
+	if err := h.tooMany(body.Jobs); err != nil {
 		return nil, err
 	}
 	run := pawl.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Call: body.Call}
-	answer, err := serviceOf(ctx).RunFile(ctx, run, reqs...)
+	answer, err := serviceOf(ctx).RunFile(ctx, run, h.submission(ctx, body.Jobs))
 	if err != nil {
 		return nil, err
 	}

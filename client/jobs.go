@@ -40,7 +40,7 @@ func (s *Submission) request(q url.Values) request {
 }
 
 // Submit submits specs, all or none, under an idempotency key, which is made here where it is
-// empty; see [pawl.Service.SubmitOnce].
+// empty; see [pawl.Submission].
 func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
 	return c.SubmitAll(ctx, Submission{Jobs: specs, Key: key})
 }

@@ -16,14 +16,35 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(commands{testenv.Stopping(m)}, map[string]func(){
-		"pawl": func() { os.Exit(Main(context.Background(), Program{Version: "dev"})) },
+		"pawl":    func() { os.Exit(Main(context.Background(), Program{Version: "dev"})) },
+		"counted": func() { os.Exit(Main(context.Background(), Program{Version: "dev", More: counting})) },
 	})
+}
+
+// counting makes of pawl one that writes a line to the file checks for each check of a program's spec.
+var counting = node.More{Change: func(c *pawl.Config) {
+	c.Kinds[job.KindApp] = countedKind{c.Kinds[job.KindApp].(*app.Kind)}
+}}
+
+type countedKind struct{ *app.Kind }
+
+func (k countedKind) Check(tenant string, s *job.Spec) []job.Problem {
+	f, err := os.OpenFile("checks", os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	fmt.Fprintln(f, "checked")
+	return k.Kind.Check(tenant, s)
 }
 
 // commands are tests that run pawl, which is found in their PATH.

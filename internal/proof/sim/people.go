@@ -132,7 +132,7 @@ func (q *people) submit(r *rand.Rand, n, count int) {
 	call := func(reqs []pawl.Request) []job.ID {
 		var got []store.Submitted
 		err := q.ask(r, "submit", func(ctx context.Context, s *pawl.Service) (err error) {
-			got, err = s.SubmitOnce(ctx, key, reqs...)
+			got, err = s.SubmitAll(ctx, pawl.Submission{Key: key, Jobs: reqs})
 			return err
 		})
 		if err != nil {
