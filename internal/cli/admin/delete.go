@@ -30,7 +30,7 @@ func deleteCommand() *cobra.Command {
 			Long:              k.deleting,
 			Example:           "  pawl delete " + k.kind + " " + k.example,
 			Args:              cobra.MinimumNArgs(1),
-			ValidArgsFunction: k.complete,
+			ValidArgsFunction: k.list.complete,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return target.With(target.OpenWriting,
 					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {

@@ -47,7 +47,7 @@ Two kinds of key are Pawl's own. One job has a turn of them at a time, they are 
   unique/KIND/KEY                     equal jobs that never run at once`
 
 func limitsCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := limitList.by(&cobra.Command{
 		Use:   "limits",
 		Short: "Show and set how many jobs run at once, and at which rate",
 		Long: `Limits lists how many jobs may run at once under each key, how many do, and how many wait; see pawl
@@ -56,14 +56,13 @@ limits list. With one of the commands below it shows one key, or sets its limit.
 ` + keyRule,
 		Example: "  pawl limits",
 		Args:    noSubject,
-	}
-	listLimits(cmd)
+	})
 	cmd.AddCommand(limitsListCommand(), limitsShowCommand(), limitsSetCommand(), limitsRemoveCommand())
 	return cmd
 }
 
 func limitsListCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return limitList.by(&cobra.Command{
 		Use:   "list",
 		Short: "List the limits",
 		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn,
@@ -73,32 +72,17 @@ that a group of blocked jobs closes MOST is shut; see pawl recovery list. Below 
 line for each rate: when the next moment is free, and of a family that of each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,
-	}
-	listLimits(cmd)
-	return cmd
-}
-
-func listLimits(cmd *cobra.Command) {
-	var f term.Format
-	cmd.RunE = target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-		all, err := at.Limits(ctx)
-		if err != nil {
-			return err
-		}
-		out := cmd.OutOrStdout()
-		names := term.NamesOf(all, func(l *pawl.LimitUse) string { return l.Key })
-		return f.Print(out, map[string]any{"items": all}, names, func() error {
-			if len(all) == 0 {
-				fmt.Fprintln(out, "no limit is set: pawl limits set KEY MOST sets one")
-				return nil
-			}
-			return printLimits(out, all)
-		})
 	})
-	term.FormatFlag(cmd, &f, term.AsTable, term.AsJSON, term.AsYAML, term.AsName)
 }
 
-func printLimits(out io.Writer, all []pawl.LimitUse) error {
+var limitList = list[pawl.LimitUse]{
+	ask:   func(ctx context.Context, at *target.Target) ([]pawl.LimitUse, error) { return at.Limits(ctx) },
+	name:  func(l *pawl.LimitUse) string { return l.Key },
+	table: printLimits,
+	none:  "no limit is set: pawl limits set KEY MOST sets one",
+}
+
+func printLimits(out io.Writer, all []pawl.LimitUse, _ bool) error {
 	counts := term.NewTable(out, false, append([]term.Column{{Title: "KEY", Least: 12}},
 		term.Titles("MOST", "IN USE", "WAITING", "AHEAD")...)...)
 	rates := term.NewTable(out, false, append([]term.Column{{Title: "RATE", Least: 12}},

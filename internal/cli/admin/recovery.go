@@ -29,7 +29,7 @@ const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl r
 The filter group=GROUP chooses its jobs: for pawl list, pawl cancel, pawl pause and others.`
 
 func recoveryCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := groupList.by(&cobra.Command{
 		Use:   "recovery",
 		Short: "Show what blocks jobs, and let them go on or not",
 		Long: `Recovery lists the groups of blocked jobs: all that wait for the same are one group, and are tested
@@ -41,8 +41,7 @@ once, lets its jobs go on without a test, or gives them up.
   pawl list --filter group=$(pawl recovery list -o name)
   pawl cancel --filter group=$(pawl recovery list -o name)`,
 		Args: noSubject,
-	}
-	listGroups(cmd)
+	})
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
 		turnCommand(turning{groups.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
 			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait "+
@@ -59,7 +58,7 @@ what runs of it first, and pawl cancel --force is for what can never be confirme
 }
 
 func recoveryListCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return groupList.by(&cobra.Command{
 		Use:   "list",
 		Short: "List what jobs wait for that are blocked",
 		Long: `List prints one line for each group of blocked jobs: the condition that blocks them, how many are
@@ -68,33 +67,21 @@ been blocked, how many tests were made and when the last was, when the next one 
 last one said.`,
 		Example: "  pawl recovery list\n  pawl recovery list -o json",
 		Args:    cobra.NoArgs,
-	}
-	listGroups(cmd)
-	return cmd
-}
-
-// listGroups makes of cmd one that lists them.
-func listGroups(cmd *cobra.Command) {
-	var f term.Format
-	cmd.RunE = target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-		all, err := at.Blocked(ctx)
-		if err != nil {
-			return err
-		}
-		out := cmd.OutOrStdout()
-		names := term.NamesOf(all, func(g *pawl.BlockedGroup) string { return g.Key })
-		return f.Print(out, map[string]any{"items": all}, names, func() error {
-			if len(all) == 0 {
-				fmt.Fprintln(out, "no job is blocked")
-				return nil
-			}
-			return printGroups(out, all, time.Now())
-		})
 	})
-	term.FormatFlag(cmd, &f, term.AsTable, term.AsJSON, term.AsYAML, term.AsName)
 }
 
-func printGroups(out io.Writer, all []pawl.BlockedGroup, now time.Time) error {
+var groupList = list[pawl.BlockedGroup]{
+	ask:   func(ctx context.Context, at *target.Target) ([]pawl.BlockedGroup, error) { return at.Blocked(ctx) },
+	name:  func(g *pawl.BlockedGroup) string { return g.Key },
+	table: printGroups,
+	none:  "no job is blocked",
+	argument: func(g *pawl.BlockedGroup) cobra.Completion {
+		return cobra.CompletionWithDesc(g.Key, fmt.Sprintf("%s, %s", g.Code, phrase.Plural(g.Jobs, "job")))
+	},
+}
+
+func printGroups(out io.Writer, all []pawl.BlockedGroup, _ bool) error {
+	now := time.Now()
 	t := term.NewTable(out, false, term.Column{Title: "GROUP"}, term.Column{Title: "CONDITION", Least: 12},
 		term.Column{Title: "JOBS"}, term.Column{Title: "BEHIND"},
 		term.Column{Title: "SINCE"}, term.Column{Title: "TESTED", Spare: 2}, term.Column{Title: "NEXT"},
@@ -137,7 +124,7 @@ func recoveryShowCommand() *cobra.Command {
 		Example: "  pawl recovery show $(pawl recovery list -o name)\n  pawl recovery show $(pawl " +
 			"recovery list -o name) -o yaml",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeGroup,
+		ValidArgsFunction: groupList.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				g, err := at.BlockedBy(ctx, args[0])
@@ -248,22 +235,9 @@ func (t *turning) do(ctx context.Context, out io.Writer, at *target.Target, ref 
 	return err
 }
 
-// completeGroup completes the keys of groups.
-func completeGroup(cmd *cobra.Command, _ []string, _ string) (keys []cobra.Completion, _ cobra.ShellCompDirective) {
-	if at, err := target.Open(cmd.Context(), cmd); err == nil {
-		defer at.Close()
-		all, _ := at.Blocked(cmd.Context())
-		for i := range all {
-			keys = append(keys, cobra.CompletionWithDesc(all[i].Key,
-				fmt.Sprintf("%s, %s", all[i].Code, phrase.Plural(all[i].Jobs, "job"))))
-		}
-	}
-	return keys, cobra.ShellCompDirectiveNoFileComp
-}
-
 // completeBlocked completes the keys of groups, and the jobs in them.
 func completeBlocked(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	groups, _ := completeGroup(cmd, args, part)
+	groups, _ := groupList.complete(cmd, args, part)
 	jobs, how := target.CompleteJobs(job.WhereState(job.Blocked))(cmd, args, part)
 	return append(groups, jobs...), how
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type resourceKind struct {
 
 	check   func(doc json.RawMessage) (name string, err error)
 	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
-	list    func(ctx context.Context, at *target.Target) ([]resource, error)
+	list    list[resource]
 	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
 	remove  func(ctx context.Context, at *target.Target, name string) error
 	disable func(ctx context.Context, at *target.Target, name string, disabled bool) error
@@ -41,7 +42,7 @@ type resource struct {
 	cells       []string // in the order of the kind's columns
 	version     int64
 	updated     time.Time
-	doc         any
+	doc         json.RawMessage // as pawl apply takes it
 }
 
 // resourceKinds are those that there are.
@@ -102,7 +103,10 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 ) *resourceKind {
 	print := func(r pawl.Resource[T]) resource {
 		out := row(&r.Doc)
-		out.version, out.updated, out.doc = r.Version, r.Updated, r.Doc
+		out.version, out.updated = r.Version, r.Updated
+		doc, _ := job.Encode(r.Doc) // it was decoded a moment ago
+		// the kind comes first, for people
+		out.doc = json.RawMessage(`{"kind":"` + k.kind + `",` + strings.TrimPrefix(string(doc), "{"))
 		return out
 	}
 	k.check = func(doc json.RawMessage) (string, error) {
@@ -132,12 +136,25 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		}
 		return become, err
 	}
-	k.list = func(ctx context.Context, at *target.Target) (list []resource, err error) {
-		all, err := of(at.Client).List(ctx)
-		for _, r := range all {
-			list = append(list, print(r))
-		}
-		return list, err
+	k.list = list[resource]{
+		ask: func(ctx context.Context, at *target.Target) (found []resource, err error) {
+			all, err := of(at.Client).List(ctx)
+			for _, r := range all {
+				found = append(found, print(r))
+			}
+			return found, err
+		},
+		name: func(r *resource) string { return r.name },
+		document: func(all []resource) any {
+			var docs term.Documents
+			for _, r := range all {
+				docs = append(docs, r.doc)
+			}
+			return docs
+		},
+		table:    k.print,
+		wide:     true,
+		argument: func(r *resource) cobra.Completion { return cobra.CompletionWithDesc(r.name, r.description) },
 	}
 	k.get = func(ctx context.Context, at *target.Target, name string) (resource, error) {
 		r, err := of(at.Client).Resource(ctx, name)
@@ -151,20 +168,6 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		return err
 	}
 	return &k
-}
-
-// complete completes the names of resources.
-func (k *resourceKind) complete(cmd *cobra.Command, _ []string, _ string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective,
-) {
-	if at, err := target.Open(cmd.Context(), cmd); err == nil {
-		defer at.Close()
-		list, _ := k.list(cmd.Context(), at)
-		for _, r := range list {
-			names = append(names, cobra.CompletionWithDesc(r.name, r.description))
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // noSubject refuses what is none of the commands below a command.
@@ -196,28 +199,13 @@ With -o yaml or -o json it prints documents that pawl apply takes. (For jobs the
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, k := range resourceKinds {
-		cmd.AddCommand(k.listing(), k.showing())
+		cmd.AddCommand(k.list.by(&cobra.Command{
+			Use:     k.plural,
+			Short:   "List the " + k.plural,
+			Example: "  pawl get " + k.plural + "\n  pawl get " + k.plural + " -o wide",
+			Args:    cobra.NoArgs,
+		}), k.showing())
 	}
-	return cmd
-}
-
-// listing is the command that lists the resources of a kind.
-func (k *resourceKind) listing() *cobra.Command {
-	var f term.Format
-	cmd := &cobra.Command{
-		Use:     k.plural,
-		Short:   "List the " + k.plural,
-		Example: "  pawl get " + k.plural + "\n  pawl get " + k.plural + " -o wide",
-		Args:    cobra.NoArgs,
-		RunE: target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-			list, err := k.list(ctx, at)
-			if err != nil {
-				return err
-			}
-			return k.print(cmd, list, f, true)
-		}),
-	}
-	term.FormatFlag(cmd, &f, term.AsTable, term.AsWide, term.AsJSON, term.AsYAML, term.AsName)
 	return cmd
 }
 
@@ -230,14 +218,15 @@ func (k *resourceKind) showing() *cobra.Command {
 		Example: "  pawl get " + k.kind + " " + k.example + "\n  pawl get " + k.kind + " " + k.example +
 			" -o yaml",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: k.complete,
+		ValidArgsFunction: k.list.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				r, err := k.get(ctx, at, args[0])
 				if err != nil {
 					return err
 				}
-				return k.print(cmd, []resource{r}, f, false)
+				out := cmd.OutOrStdout()
+				return f.Print(out, r.doc, []string{r.name}, func() error { return k.print(out, []resource{r}, f == term.AsWide) })
 			})(cmd, args)
 		},
 	}
@@ -245,46 +234,18 @@ func (k *resourceKind) showing() *cobra.Command {
 	return cmd
 }
 
-// print prints resources; as a list, or the only one of them.
-func (k *resourceKind) print(cmd *cobra.Command, list []resource, f term.Format, many bool) error {
-	out := cmd.OutOrStdout()
-	var docs []any
-	for _, r := range list {
-		doc, err := k.document(r)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, doc)
-	}
-	switch {
-	case f == term.AsName:
-		for _, r := range list {
-			fmt.Fprintln(out, r.name)
-		}
-		return nil
-	case f == term.AsJSON && many:
-		return f.Document(out, docs)
-	case f == term.AsJSON || f == term.AsYAML:
-		for i, doc := range docs {
-			if i > 0 {
-				fmt.Fprintln(out, "---")
-			}
-			if err := f.Document(out, doc); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+// print prints a table of resources.
+func (k *resourceKind) print(out io.Writer, all []resource, wide bool) error {
 	columns := []term.Column{{Title: "NAME", Least: 12}, {Title: "STATE"}}
 	for _, name := range k.columns {
 		columns = append(columns, term.Column{Title: name, Least: 8})
 	}
-	if f == term.AsWide {
+	if wide {
 		columns = append(columns, term.Titles("VERSION", "UPDATED")...)
 	}
-	t := term.NewTable(out, f == term.AsWide,
+	t := term.NewTable(out, wide,
 		append(columns, term.Column{Title: "DESCRIPTION", Least: 12, Spare: 1})...)
-	for _, r := range list {
+	for _, r := range all {
 		state := "enabled"
 		if r.disabled {
 			state = "disabled"
@@ -293,7 +254,7 @@ func (k *resourceKind) print(cmd *cobra.Command, list []resource, f term.Format,
 		for _, c := range r.cells {
 			cells = append(cells, c)
 		}
-		if f == term.AsWide {
+		if wide {
 			updated := "-"
 			if !r.updated.IsZero() {
 				updated = r.updated.Local().Format(time.DateTime)
@@ -303,16 +264,6 @@ func (k *resourceKind) print(cmd *cobra.Command, list []resource, f term.Format,
 		t.Row(append(cells, term.OrDash(r.description))...)
 	}
 	return t.Flush()
-}
-
-// document is the document of a resource as pawl apply takes it.
-func (k *resourceKind) document(r resource) (json.RawMessage, error) {
-	doc, err := job.Encode(r.doc)
-	if err != nil {
-		return nil, err
-	}
-	fields := strings.TrimPrefix(string(doc), "{")
-	return json.RawMessage(`{"kind":"` + k.kind + `",` + fields), nil // kind comes first, for people
 }
 
 // switches says what becomes of one that is disabled, or enabled.
@@ -353,7 +304,7 @@ func switchCommand(name, short, long string, disabled bool) *cobra.Command {
 			Short:             "Let " + k.plural + " " + k.switches(disabled),
 			Example:           "  pawl " + name + " " + k.kind + " " + k.example,
 			Args:              cobra.MinimumNArgs(1),
-			ValidArgsFunction: k.complete,
+			ValidArgsFunction: k.list.complete,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return target.With(target.OpenWriting,
 					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {

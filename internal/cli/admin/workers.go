@@ -24,15 +24,14 @@ import (
 const workerRule = `WORKER is the id of a process as the list has it, or its host, or host:pid, if that is one process only.`
 
 func workersCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := workerList.by(&cobra.Command{
 		Use:   "workers",
 		Short: "List the processes that work, or let them drain or stop",
 		Long: `Workers lists the processes that run jobs, and those that ended or were lost within an hour; see
 pawl workers list. With one of the commands below it shows one of them, or says what it should do.`,
 		Example: "  pawl workers",
 		Args:    noSubject,
-	}
-	listWorkers(cmd)
+	})
 	cmd.AddCommand(workersListCommand(), workersShowCommand(),
 		steerCommand("drain", "Let workers claim nothing more", "draining",
 			"What runs in them ends in its own time; they stay there, "+
@@ -48,7 +47,7 @@ pawl workers list. With one of the commands below it shows one of them, or says 
 }
 
 func workersListCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return workerList.by(&cobra.Command{
 		Use:   "list",
 		Short: "List the processes that work",
 		Long: `List prints one line for each process, the one that began last first: its host, version and roles;
@@ -57,23 +56,20 @@ longest; and whether it lives. A process that has ended, or was not heard of for
 lease, is listed for an hour; the last one of a machine that has none any more, for a week.`,
 		Example: "  pawl workers list\n  pawl workers list -o wide",
 		Args:    cobra.NoArgs,
-	}
-	listWorkers(cmd)
-	return cmd
+	})
 }
 
-// listWorkers makes of cmd one that lists them.
-func listWorkers(cmd *cobra.Command) {
-	var f term.Format
-	cmd.RunE = target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-		all, err := at.Workers(ctx)
-		if err != nil {
-			return err
+var workerList = list[pawl.Worker]{
+	ask:   func(ctx context.Context, at *target.Target) ([]pawl.Worker, error) { return at.Workers(ctx) },
+	name:  func(w *pawl.Worker) string { return w.ID.String() },
+	table: printWorkers,
+	wide:  true,
+	argument: func(w *pawl.Worker) cobra.Completion {
+		if over(*w) {
+			return ""
 		}
-		out, names := cmd.OutOrStdout(), term.NamesOf(all, func(w *pawl.Worker) string { return w.ID.String() })
-		return f.Print(out, map[string]any{"items": all}, names, func() error { return printWorkers(out, all, f) })
-	})
-	term.FormatFlag(cmd, &f, term.AsTable, term.AsWide, term.AsJSON, term.AsYAML, term.AsName)
+		return cobra.CompletionWithDesc(w.ID.Short(), w.Process.String())
+	},
 }
 
 func workersShowCommand() *cobra.Command {
@@ -84,7 +80,7 @@ func workersShowCommand() *cobra.Command {
 		Long:              "Show prints one process, and the jobs in its hands.\n\n" + workerRule,
 		Example:           "  pawl workers show $(hostname)\n  pawl workers show $(hostname) -o yaml",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeWorker,
+		ValidArgsFunction: workerList.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				id, err := lookupWorker(ctx, at, args[0])
@@ -114,7 +110,7 @@ func steerCommand(name, short, done, about string,
 		Long:              short + ". " + about + "\n\n" + workerRule,
 		Example:           "  pawl workers " + name + " $(hostname)",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeWorker,
+		ValidArgsFunction: workerList.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return target.With(openWorkers, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				for _, ref := range args {
@@ -183,7 +179,7 @@ func lookupWorker(ctx context.Context, at *target.Target, ref string) (job.ID, e
 // over reports whether a process is there no more.
 func over(w pawl.Worker) bool { return w.State == pawl.WorkerEnded || w.State == pawl.WorkerGone }
 
-func printWorkers(out io.Writer, all []pawl.Worker, f term.Format) error {
+func printWorkers(out io.Writer, all []pawl.Worker, wide bool) error {
 	now := time.Now()
 	columns := []term.Column{
 		{Title: "ID"},
@@ -195,10 +191,10 @@ func printWorkers(out io.Writer, all []pawl.Worker, f term.Format) error {
 		{Title: "OLDEST", Least: 8},
 		{Title: "STATE"},
 	}
-	if f == term.AsWide {
+	if wide {
 		columns = append(columns, term.Titles("PID", "MACHINE", "QUEUES", "KINDS", "TENANTS", "ADDRESS")...)
 	}
-	t := term.NewTable(out, f == term.AsWide, columns...)
+	t := term.NewTable(out, wide, columns...)
 	for i := range all {
 		w := &all[i]
 		cells := []any{
@@ -206,7 +202,7 @@ func printWorkers(out io.Writer, all []pawl.Worker, f term.Format) error {
 			slotsText(w), w.Held, oldestText(w, now),
 			term.Cell{Text: stateText(w), Short: string(w.State)},
 		}
-		if f == term.AsWide {
+		if wide {
 			cells = append(cells, w.PID, term.OrDash(w.Machine), term.OrDash(strings.Join(w.Queues, ",")),
 				term.OrDash(strings.Join(w.Kinds, ",")),
 				term.OrDash(strings.Join(w.Tenants, ",")), term.OrDash(w.Address))
@@ -298,24 +294,4 @@ func printWorker(out io.Writer, w *pawl.WorkerView) error {
 		fmt.Fprintf(out, "and %d more\n", more)
 	}
 	return nil
-}
-
-// completeWorker completes the argument WORKER: the ids of processes that live.
-func completeWorker(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	at, err := target.Open(cmd.Context(), cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer at.Close()
-	all, err := at.Workers(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var ids []cobra.Completion
-	for i := range all {
-		if !over(all[i]) {
-			ids = append(ids, cobra.CompletionWithDesc(all[i].ID.Short(), all[i].Process.String()))
-		}
-	}
-	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -187,16 +187,12 @@ func saidOnce(all []pawl.View) (said bool) {
 }
 
 func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query) error {
+	names := term.NamesOf(page.Jobs, func(j *pawl.View) string { return j.ID.String() })
+	return f.Print(cmd.OutOrStdout(), page, names, func() error { return printTable(cmd, page, f, q) })
+}
+
+func printTable(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query) error {
 	out := cmd.OutOrStdout()
-	switch f {
-	case term.AsName:
-		for i := range page.Jobs {
-			fmt.Fprintln(out, page.Jobs[i].ID)
-		}
-		return nil
-	case term.AsJSON, term.AsYAML:
-		return f.Document(out, page)
-	}
 	now, c := time.Now(), term.Colours(out)
 	columns := []term.Column{
 		{Title: "ID"},
@@ -276,28 +272,24 @@ func labelText(labels map[string]string) string {
 }
 
 func printCounts(out io.Writer, n client.Counts, f term.Format, filter job.Filter) error {
-	switch f {
-	case term.AsJSON, term.AsYAML:
-		return f.Document(out, n)
-	case term.AsName:
-		for _, s := range job.States {
-			if n.States[s] > 0 {
-				fmt.Fprintln(out, s)
-			}
-		}
-		return nil
-	}
-	w, c := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), term.Colours(out)
-	fmt.Fprintf(w, "%s\tJOBS\n", c.Plain("STATE"))
+	var there []string
 	for _, s := range job.States {
 		if n.States[s] > 0 {
-			fmt.Fprintf(w, "%s\t%d\n", c.State(s), n.States[s])
+			there = append(there, string(s))
 		}
 	}
-	fmt.Fprintf(w, "%s\t%d\n", c.Plain("all"), n.Total)
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	tellSince(out, filter, n.Since)
-	return nil
+	return f.Print(out, n, there, func() error {
+		w, c := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), term.Colours(out)
+		fmt.Fprintf(w, "%s\tJOBS\n", c.Plain("STATE"))
+		for _, name := range there {
+			s := job.State(name)
+			fmt.Fprintf(w, "%s\t%d\n", c.State(s), n.States[s])
+		}
+		fmt.Fprintf(w, "%s\t%d\n", c.Plain("all"), n.Total)
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		tellSince(out, filter, n.Since)
+		return nil
+	})
 }

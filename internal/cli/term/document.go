@@ -15,8 +15,22 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// Documents are printed one after the other, with --- between them, or as one list of JSON.
+type Documents []any
+
 // Document prints doc as JSON or YAML.
 func (f Format) Document(out io.Writer, doc any) error {
+	if all, many := doc.(Documents); many && f == AsYAML {
+		for i, doc := range all {
+			if i > 0 {
+				fmt.Fprintln(out, "---")
+			}
+			if err := f.Document(out, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
