@@ -19,13 +19,12 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 func apiCommand(o *Options) *cobra.Command {
 	b := &apiBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "api",
 		Short: "Measure the REST API: submits, gets, lists of many jobs, events to many streams",
 		Long: `Api serves the API on a port of this machine, from this process, and asks it over connections that stay open. The
@@ -42,23 +41,15 @@ the call of submit to the arrival of the event of the submission at a stream.
 The rival of submit and get is bare net/http: the same clients, and a handler that reads the body and answers the same
 bytes without looking at them. What separates the two is the work of the service.`,
 		Example: "  pawl bench api --jobs 100000 -o json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(
-				term.CheckRange("clients", b.clients, 1, 1000), term.CheckRange("seconds", b.seconds, 1, 600),
-				term.CheckRange("jobs", b.jobs, 1000, 10_000_000), term.CheckRange("streams", b.streams, 1, 1000),
-			); err != nil {
-				return err
-			}
-			return o.Measure(cmd, time.Duration(5*b.seconds)*time.Second+time.Duration(
-				b.jobs)*time.Millisecond+5*time.Minute, b.measure)
-		},
+	}, b.measure)
+	cmd.Int(&b.clients, "clients", 64, 1, 1000, "clients that ask at once")
+	cmd.Int(&b.seconds, "seconds", 5, 1, 600, "how long submit, get and event each last")
+	cmd.Int(&b.jobs, "jobs", 1_000_000, 1000, 10_000_000, "jobs in the folder when lists are measured")
+	cmd.Int(&b.streams, "streams", 200, 1, 1000, "streams that follow")
+	cmd.limit = func() time.Duration {
+		return time.Duration(5*b.seconds)*time.Second + time.Duration(b.jobs)*time.Millisecond + 5*time.Minute
 	}
-	cmd.Flags().IntVar(&b.clients, "clients", 64, "clients that ask at once")
-	cmd.Flags().IntVar(&b.seconds, "seconds", 5, "how long submit, get and event each last")
-	cmd.Flags().IntVar(&b.jobs, "jobs", 1_000_000, "jobs in the folder when lists are measured")
-	cmd.Flags().IntVar(&b.streams, "streams", 200, "streams that follow")
-	return cmd
+	return cmd.Command
 }
 
 type apiBench struct{ clients, seconds, jobs, streams int }

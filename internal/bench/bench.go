@@ -80,9 +80,9 @@ type Measurement struct {
 // errTime ends a benchmark that takes too long.
 var errTime = errors.New("the benchmark took too long")
 
-// Measure calls f with a folder that is removed afterwards, whatever happens, and prints what f
+// measure calls f with a folder that is removed afterwards, whatever happens, and prints what f
 // found. It gives up after limit.
-func (o *Options) Measure(cmd *cobra.Command, limit time.Duration,
+func (o *Options) measure(cmd *cobra.Command, limit time.Duration,
 	f func(context.Context, *Measurement) (Figures, error),
 ) (err error) {
 	if o.output != "text" && o.output != "json" {
@@ -235,6 +235,20 @@ func (b *bed) start() {
 		b.cancel(err) // whoever waits for the service hears that it is gone
 		b.ended <- err
 	}()
+}
+
+// submitAll submits jobs, batch of them with each call. spec returns that of the nth.
+func (b *bed) submitAll(jobs, batch int, spec func(n int) job.Spec) error {
+	for from := 0; from < jobs; from += batch {
+		reqs := make([]pawl.Request, min(batch, jobs-from))
+		for i := range reqs {
+			reqs[i].Spec = spec(from + i)
+		}
+		if _, err := b.Submit(b.ctx, reqs...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WarmJobs is how many jobs are in the folder of a bed before anything is measured.

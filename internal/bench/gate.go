@@ -14,14 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 func gateCommand(o *Options) *cobra.Command {
 	b := &gateBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "gate",
 		Short: "Measure how many tasks per second go through under a limit",
 		Long: `Gate submits no-op tasks, --batch of them with each call, while the service runs them in --slots
@@ -40,40 +39,20 @@ before these that does not count. Figures are medians; a ratio is the median of 
 ratios, since the parts of a round share the state of a busy machine. most_running is how many
 handlers of one key were ever seen at once: more than --most ends the benchmark.`,
 		Example: "  pawl bench gate --jobs 20000 --rounds 5",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(
-				term.CheckRange("jobs", b.jobs, 1, 10_000_000),
-				term.CheckRange("slots", b.slots, 1, 10_000),
-				term.CheckRange("batch", b.batch, 1, 100_000),
-				term.CheckRange("rounds", b.rounds, 1, 100),
-				term.CheckRange("most", b.most, 1, job.MaxTurns),
-				term.CheckRange("keys", b.keys, 1, 100_000),
-				term.CheckRange("owners", b.owners, 1, 1_000_000),
-			); err != nil {
-				return err
-			}
-			if b.limit <= 0 {
-				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
-			}
-			return o.Measure(cmd, b.limit, b.measure)
-		},
-	}
-	cmd.Flags().IntVar(&b.jobs, "jobs", 50_000, "tasks in each part of a round")
-	cmd.Flags().IntVar(&b.slots, "slots", 100, "tasks that run at once, if no limit holds them")
-	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
-	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of all three parts each")
-	cmd.Flags().IntVar(&b.most, "most", 50, "jobs that may have a turn of a key at once")
-	cmd.Flags().IntVar(&b.keys, "keys", 1000, "keys in the part that has many")
-	cmd.Flags().IntVar(&b.owners, "owners", 1, "owners of the tasks")
-	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
-	return cmd
+	}, b.measure)
+	cmd.Int(&b.jobs, "jobs", 50_000, 1, 10_000_000, "tasks in each part of a round")
+	cmd.Int(&b.slots, "slots", 100, 1, 10_000, "tasks that run at once, if no limit holds them")
+	cmd.Int(&b.batch, "batch", 1000, 1, 100_000, "tasks in each call of submit")
+	cmd.Int(&b.rounds, "rounds", 3, 1, 100, "rounds, of all three parts each")
+	cmd.Int(&b.most, "most", 50, 1, job.MaxTurns, "jobs that may have a turn of a key at once")
+	cmd.Int(&b.keys, "keys", 1000, 1, 100_000, "keys in the part that has many")
+	cmd.Int(&b.owners, "owners", 1, 1, 1_000_000, "owners of the tasks")
+	cmd.Timeout(10 * time.Minute)
+	return cmd.Command
 }
 
 type gateBench struct {
 	jobs, slots, batch, rounds, most, keys, owners int
-
-	limit time.Duration
 }
 
 type gateFigures struct {
@@ -187,18 +166,16 @@ func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, key
 		return 0, err
 	}
 	begin := time.Now()
-	for from := 0; from < b.jobs; from += b.batch {
-		reqs := make([]pawl.Request, min(b.batch, b.jobs-from))
-		for i := range reqs {
-			reqs[i].Spec = pawl.NewTask(noop, noopArgs{from + i})
-			reqs[i].Spec.Owner = fmt.Sprintf("owner%d", (from+i)%b.owners)
-			if keys > 0 {
-				reqs[i].Spec.Limits = []string{fmt.Sprintf("bench/%d", (from+i)%keys)}
-			}
+	err = svc.submitAll(b.jobs, b.batch, func(n int) job.Spec {
+		spec := pawl.NewTask(noop, noopArgs{n})
+		spec.Owner = fmt.Sprintf("owner%d", n%b.owners)
+		if keys > 0 {
+			spec.Limits = []string{fmt.Sprintf("bench/%d", n%keys)}
 		}
-		if _, err := svc.Submit(svc.ctx, reqs...); err != nil {
-			return 0, err
-		}
+		return spec
+	})
+	if err != nil {
+		return 0, err
 	}
 	select {
 	case <-all:

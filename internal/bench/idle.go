@@ -14,7 +14,7 @@ import (
 
 func idleCommand(o *Options) *cobra.Command {
 	b := &idleBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "idle",
 		Short: "Measure what a service costs that has nothing to do",
 		Long: `Idle lets a service run one task, and then counts what it does while there is nothing to do: statements that reach
@@ -23,20 +23,18 @@ the database, memory, goroutines.
 What is expected: a renewal of the lease three times in its length, one statement each, and once a minute the sweep, two
 statements. A benchmark shorter than a minute may see no sweep.`,
 		Example: "  pawl bench idle --seconds 120 --lease 30s",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := term.CheckRange("seconds", b.seconds, 1, 3600); err != nil {
-				return err
-			}
-			if b.lease < time.Second || b.lease > time.Hour {
-				return term.Usagef("--lease %s is out of range: give 1s to 1h", b.lease)
-			}
-			return o.Measure(cmd, time.Duration(b.seconds)*time.Second+time.Minute, b.measure)
-		},
-	}
-	cmd.Flags().IntVar(&b.seconds, "seconds", 30, "for how long")
-	term.DurationVar(cmd, &b.lease, "lease", 15*time.Second, "how long the service's lease outlives its last renewal")
-	return cmd
+	}, b.measure)
+	cmd.Int(&b.seconds, "seconds", 30, 1, 3600, "for how long")
+	term.DurationVar(cmd.Command, &b.lease, "lease", 15*time.Second,
+		"how long the service's lease outlives its last renewal")
+	cmd.Check(func() error {
+		if b.lease < time.Second || b.lease > time.Hour {
+			return term.Usagef("--lease %s is out of range: give 1s to 1h", b.lease)
+		}
+		return nil
+	})
+	cmd.limit = func() time.Duration { return time.Duration(b.seconds)*time.Second + time.Minute }
+	return cmd.Command
 }
 
 type idleBench struct {

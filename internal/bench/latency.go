@@ -11,12 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
 
 func latencyCommand(o *Options) *cobra.Command {
 	b := &latencyBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "latency",
 		Short: "Measure how long after its submission a task starts on an idle service",
 		Long: `Latency submits single tasks at a steady rate to a service that has nothing else to do, and notes when the handler of
@@ -26,18 +25,11 @@ p50_ms, p99_ms and max_ms count from the call of submit to the handler: two comm
 the claim. after_submit_* count from when submit has answered, so without the submission's own commit; 0 where the
 handler was called before that. submit_* are the call of submit alone.`,
 		Example: "  pawl bench latency --rate 200 --seconds 30",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(term.CheckRange("rate", b.rate, 1, 5000),
-				term.CheckRange("seconds", b.seconds, 1, 600)); err != nil {
-				return err
-			}
-			return o.Measure(cmd, time.Duration(b.seconds)*time.Second+time.Minute, b.measure)
-		},
-	}
-	cmd.Flags().IntVar(&b.rate, "rate", 100, "tasks per second")
-	cmd.Flags().IntVar(&b.seconds, "seconds", 10, "for how long")
-	return cmd
+	}, b.measure)
+	cmd.Int(&b.rate, "rate", 100, 1, 5000, "tasks per second")
+	cmd.Int(&b.seconds, "seconds", 10, 1, 600, "for how long")
+	cmd.limit = func() time.Duration { return time.Duration(b.seconds)*time.Second + time.Minute }
+	return cmd.Command
 }
 
 type latencyBench struct{ rate, seconds int }

@@ -21,7 +21,7 @@ import (
 
 func tasksCommand(o *Options) *cobra.Command {
 	b := &tasksBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "tasks",
 		Short: "Measure how many tasks per second go through, beside bare SQL",
 		Long: `Tasks submits no-op tasks, --batch of them with each call, while the service runs them in --slots slots.
@@ -42,41 +42,23 @@ medians; ratio_to_sql is the median of the rounds' own ratios, since a round's t
 machine; sql_limit_per_second is the best round of bare SQL. cpu_us_per_job is what this process used on all cores,
 garbage collection included: it says more than the clock where others use the machine.`,
 		Example: "  pawl bench tasks --jobs 20000 --rounds 5",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(
-				term.CheckRange("jobs", b.jobs, 1, 10_000_000),
-				term.CheckRange("slots", b.slots, 1, 10_000),
-				term.CheckRange("batch", b.batch, 1, 100_000),
-				term.CheckRange("rounds", b.rounds, 1, 100),
-				term.CheckRange("kept", b.kept, 0, 100_000_000),
-			); err != nil {
-				return err
-			}
-			if b.limit <= 0 {
-				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
-			}
-			return o.Measure(cmd, b.limit, b.measure)
-		},
-	}
-	cmd.Flags().IntVar(&b.jobs, "jobs", 100_000, "tasks in each round")
-	cmd.Flags().IntVar(&b.slots, "slots", 200, "tasks that run at once")
-	cmd.Flags().IntVar(&b.batch, "batch", 1000, "tasks in each call of submit")
-	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "rounds, of Pawl and bare SQL each")
+	}, b.measure)
+	cmd.Int(&b.jobs, "jobs", 100_000, 1, 10_000_000, "tasks in each round")
+	cmd.Int(&b.slots, "slots", 200, 1, 10_000, "tasks that run at once")
+	cmd.Int(&b.batch, "batch", 1000, 1, 100_000, "tasks in each call of submit")
+	cmd.Int(&b.rounds, "rounds", 3, 1, 100, "rounds, of Pawl and bare SQL each")
 	cmd.Flags().BoolVar(&b.later, "work-alone", false,
 		"submit all tasks before the service runs, and measure from then on")
-	cmd.Flags().IntVar(&b.kept, "kept", 0,
+	cmd.Int(&b.kept, "kept", 0, 0, 100_000_000,
 		"jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
-	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
-	cmd.Flags().StringVar(&b.profile, "cpuprofile", "",
-		"write a CPU profile of Pawl's part of the first round to this file, for go tool pprof")
-	return cmd
+	cmd.Timeout(10 * time.Minute)
+	cmd.Profile(&b.profile, "a CPU profile of Pawl's part of the first round")
+	return cmd.Command
 }
 
 type tasksBench struct {
 	jobs, slots, batch, rounds, kept int
 	later                            bool
-	limit                            time.Duration
 	profile                          string
 }
 
@@ -246,14 +228,9 @@ func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, fi
 
 	statements := svc.data.Store.Statements()
 	begin, used := time.Now(), UsedCPU()
-	for from := 0; from < b.jobs; from += b.batch {
-		reqs := make([]pawl.Request, min(b.batch, b.jobs-from))
-		for i := range reqs {
-			reqs[i].Spec = pawl.NewTask(noop, noopArgs{from + i})
-		}
-		if _, err := svc.Submit(svc.ctx, reqs...); err != nil {
-			return r, err
-		}
+	spec := func(n int) job.Spec { return pawl.NewTask(noop, noopArgs{n}) }
+	if err := svc.submitAll(b.jobs, b.batch, spec); err != nil {
+		return r, err
 	}
 	r.submit = time.Since(begin)
 	if b.later {

@@ -31,7 +31,7 @@ var localParts = []string{"run", "launch", "end", "sleep"}
 // LocalCommand makes the command bench local.
 func LocalCommand(o *bench.Options) *cobra.Command {
 	b := &localBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "local",
 		Short: "Measure programs on this machine: launches, ends, and what it costs to watch them",
 		Long: `Local measures what happens around programs on this machine. It wires the service as pawl run does.
@@ -54,49 +54,34 @@ canceled, the benchmark included. Sleeping programs read from a pipe that this p
 however it ends.`,
 		Example: "  pawl bench local\n  pawl bench local --only launch --jobs 5000\n  pawl bench local --only " +
 			"sleep --sleepers 1000 -o json",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(
-				term.CheckRange("runs", b.runs, 1, 1000),
-				term.CheckRange("jobs", b.jobs, 1, 1_000_000),
-				term.CheckRange("slots", b.slots, 0, 1000),
-				term.CheckRange("ends", b.ends, 1, 100_000),
-				term.CheckRange("sleepers", b.sleepers, 1, 1_000_000),
-			); err != nil {
-				return err
-			}
-			for _, part := range b.only {
-				if !slices.Contains(localParts, part) {
-					return term.Usagef("--only %s is unknown: give some of %s", part, strings.Join(localParts, ","))
-				}
-			}
-			if b.limit <= 0 {
-				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
-			}
-			if o.DB != "" {
-				return term.Usage(errors.New(
-					"--db: what is measured here is this machine, on an embedded database: leave it out"))
-			}
-			return o.Measure(cmd, b.limit, b.measure)
-		},
-	}
+	}, b.measure)
 	cmd.Flags().StringSliceVar(&b.only, "only", localParts, "parts to measure")
-	cmd.Flags().IntVar(&b.runs, "runs", 5, "run: how often")
-	cmd.Flags().IntVar(&b.jobs, "jobs", 1500, "launch: jobs")
-	cmd.Flags().IntVar(&b.slots, "slots", 0,
+	cmd.Int(&b.runs, "runs", 5, 1, 1000, "run: how often")
+	cmd.Int(&b.jobs, "jobs", 1500, 1, 1_000_000, "launch: jobs")
+	cmd.Int(&b.slots, "slots", 0, 0, 1000,
 		"launch: slots in each lane, and workers of the rival (default: those of pawl run)")
-	cmd.Flags().IntVar(&b.ends, "ends", 200, "end: programs, one after another")
-	cmd.Flags().IntVar(&b.sleepers, "sleepers", 10_000, "sleep: programs, all at once")
-	term.DurationVar(cmd, &b.limit, "timeout", 10*time.Minute, "give up after this time")
-	cmd.Flags().StringVar(&b.profile, "cpuprofile", "",
-		"write a CPU profile of Pawl's half of the launches to this file, for go tool pprof")
-	return cmd
+	cmd.Int(&b.ends, "ends", 200, 1, 100_000, "end: programs, one after another")
+	cmd.Int(&b.sleepers, "sleepers", 10_000, 1, 1_000_000, "sleep: programs, all at once")
+	cmd.Timeout(10 * time.Minute)
+	cmd.Profile(&b.profile, "a CPU profile of Pawl's half of the launches")
+	cmd.Check(func() error {
+		for _, part := range b.only {
+			if !slices.Contains(localParts, part) {
+				return term.Usagef("--only %s is unknown: give some of %s", part, strings.Join(localParts, ","))
+			}
+		}
+		if o.DB != "" {
+			return term.Usage(errors.New(
+				"--db: what is measured here is this machine, on an embedded database: leave it out"))
+		}
+		return nil
+	})
+	return cmd.Command
 }
 
 type localBench struct {
 	only                              []string
 	runs, jobs, slots, ends, sleepers int
-	limit                             time.Duration
 	profile                           string
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl/internal/bench"
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -23,7 +22,7 @@ import (
 // PaperCommand makes the command bench local-paper.
 func PaperCommand(o *bench.Options) *cobra.Command {
 	b := &paperBench{}
-	cmd := &cobra.Command{
+	cmd := o.Benchmark(&cobra.Command{
 		Use:   "local-paper",
 		Short: "Measure how full a system with a limit is kept by programs on this machine",
 		Long: `Local-paper submits --jobs programs to the system local, of which --limit may run at once. Each
@@ -63,34 +62,19 @@ rate multiplied by it: tapis is all of
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,
 		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db " +
 			"postgres://localhost/pawl -o json",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(
-				term.CheckRange("jobs", b.jobs, 1, 1_000_000),
-				term.CheckRange("speedup", b.speedup, 1, 10_000),
-				term.CheckRange("limit", b.most, 1, 10_000),
-				term.CheckRange("slots", b.slots, 0, 1000),
-				b.checkPreset(),
-			); err != nil {
-				return err
-			}
-			if b.limit <= 0 {
-				return term.Usagef("--timeout %s is out of range: give a time such as 10m", b.limit)
-			}
-			return o.Measure(cmd, b.limit, b.measure)
-		},
-	}
-	cmd.Flags().IntVar(&b.jobs, "jobs", 10_000, "programs")
-	cmd.Flags().IntVar(&b.speedup, "speedup", 50, "by how much faster than the paper's programs these are")
-	cmd.Flags().IntVar(&b.most, "limit", 50, "programs that may run at once")
-	cmd.Flags().IntVar(&b.slots, "slots", 0, "slots in each lane (default: those of pawl run)")
+	}, b.measure)
+	cmd.Int(&b.jobs, "jobs", 10_000, 1, 1_000_000, "programs")
+	cmd.Int(&b.speedup, "speedup", 50, 1, 10_000, "by how much faster than the paper's programs these are")
+	cmd.Int(&b.most, "limit", 50, 1, 10_000, "programs that may run at once")
+	cmd.Int(&b.slots, "slots", 0, 0, 1000, "slots in each lane (default: those of pawl run)")
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
 	cmd.Flags().BoolVar(&b.trouble, "trouble", false, "programs need a file of a server that is away at times")
 	cmd.Flags().StringSliceVar(&b.preset, "preset", nil,
 		"do as another service does: tapis, or some of throttles, batches, quotas")
-	term.DurationVar(cmd, &b.limit, "timeout", 30*time.Minute, "give up after this time")
-	cmd.Flags().StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof")
-	return cmd
+	cmd.Timeout(30 * time.Minute)
+	cmd.Profile(&b.profile, "a CPU profile")
+	cmd.Check(b.checkPreset)
+	return cmd.Command
 }
 
 type paperBench struct {
@@ -98,7 +82,6 @@ type paperBench struct {
 	seed                       uint64
 	trouble                    bool
 	preset                     []string
-	limit                      time.Duration
 	profile                    string
 }
 
