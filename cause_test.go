@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/fault"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
@@ -96,7 +97,10 @@ func TestCauses(t *testing.T) {
 				}
 				defer st.Close()
 				c := &cut{st, fault.New("Begin", "Renew", "End", "Claim", "Apply")}
-				svc := pawl.New(pawl.Config{Store: c, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Grace: -1})
+				svc := pawl.New(pawl.Config{
+					Store: c, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
+					Options: engine.Options{Grace: -1},
+				})
 				causes := make(chan error, 1)
 				attempts := make(chan int, 1)
 				var runs atomic.Int64

@@ -64,21 +64,9 @@ type Config struct {
 	TestTimeout time.Duration
 	// Tested is told of each test that this process makes; nil: nobody is.
 	Tested func(tester string, o recovery.Outcome)
-	// Roles, Claims, Tenants, Duties, Slots, Only, Lease, Grace, Sweep, Version, Address, Log and
-	// Tracer are those of [engine.Config].
-	Roles   []store.Role
-	Claims  []string
-	Tenants []string
-	Duties  []engine.Duty
-	Slots   map[job.Lane]int
-	Only    []job.ID
-	Lease   time.Duration
-	Grace   time.Duration
-	Sweep   time.Duration
-	Version string
-	Address func() string
-	Log     *slog.Logger
-	Tracer  engine.Tracer
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+	engine.Options
 }
 
 // Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that
@@ -152,12 +140,10 @@ func (s *Service) start() {
 		Follow: func(ctx context.Context, eff store.Effects) { s.engine.Follow(ctx, eff) }, Probed: c.Tested,
 		Log: c.Log,
 	})
+	c.Duties = append(slices.Clone(c.Duties), tests.Duties()...)
 	s.engine = engine.New(engine.Config{
-		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Duties: append(slices.Clone(c.Duties), tests.Duties()...),
-		Queues: c.Queues, Machine: c.Machine,
-		Roles: c.Roles, Claims: c.Claims, Tenants: c.Tenants, Slots: c.Slots, Only: c.Only, Lease: c.Lease,
-		Grace: c.Grace, Sweep: c.Sweep,
-		Blocks: s.blocks, Policy: s.policy, Version: c.Version, Address: c.Address, Log: c.Log, Tracer: c.Tracer,
+		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Queues: c.Queues, Machine: c.Machine,
+		Blocks: s.blocks, Policy: s.policy, Log: c.Log, Options: c.Options,
 	})
 }
 

@@ -467,7 +467,7 @@ func TestTenant(t *testing.T) {
 		}
 		svc = pawl.New(pawl.Config{
 			Store: fake.New(time.Now), Broker: &local.Broker{},
-			Tenants: []string{"default", name},
+			Options: engine.Options{Tenants: []string{"default", name}},
 		})
 		if err := svc.Run(t.Context()); job.KindOf(err) != job.Invalid {
 			t.Errorf("Run for the jobs of tenant %q: %v", name, err)

@@ -68,7 +68,7 @@ func TestObeyed(t *testing.T) {
 		}}
 		svc := pawl.New(pawl.Config{
 			Store: db, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
-			Kinds: map[string]engine.Kind{"far": launcher{}}, Duties: []engine.Duty{watch},
+			Kinds: map[string]engine.Kind{"far": launcher{}}, Options: engine.Options{Duties: []engine.Duty{watch}},
 		})
 		id = submit(t, svc, task("far", 0))[0].ID
 		ended := make(chan error, 1)
@@ -360,7 +360,7 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 		}}
 		svc := pawl.New(pawl.Config{
 			Store: db, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
-			Kinds: map[string]engine.Kind{"far": intender{}}, Duties: []engine.Duty{watch},
+			Kinds: map[string]engine.Kind{"far": intender{}}, Options: engine.Options{Duties: []engine.Duty{watch}},
 		})
 		id = submit(t, svc, task("far", 0))[0].ID
 		ended := make(chan error, 1)

@@ -146,8 +146,9 @@ func (h *house) start(change ...func(*parts)) {
 		kind = p.step(mortal{h.kind})
 	}
 	svc := pawl.New(pawl.Config{
-		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Slots: p.slots, Grace: p.grace,
-		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{watcher.Duty()}, Testers: p.tests,
+		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Testers: p.tests,
+		Kinds:   map[string]engine.Kind{job.KindApp: kind},
+		Options: engine.Options{Slots: p.slots, Grace: p.grace, Duties: []engine.Duty{watcher.Duty()}},
 	})
 	h.svc = svc
 	ctx, stop := context.WithCancel(context.Background())

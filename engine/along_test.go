@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestClaimsAlong(t *testing.T) {
 	const jobs, most = 20, 2
 	under := func(t *testing.T, slots int, test func(w *world, y *tally, submit func() []job.ID)) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: slots}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: slots}}}, func(w *world) {
 			var y tally
 			pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()

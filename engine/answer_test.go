@@ -19,7 +19,7 @@ import (
 func TestLostAnswers(t *testing.T) {
 	for _, call := range []string{"begin", "claim", "apply", "renew", "due", "pay", "expire"} {
 		t.Run("of "+call, func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 3}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
 				var y tally
 				pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (int, error) {
 					defer y.enter(task.Job.ID)()
@@ -117,7 +117,7 @@ func TestLostAnswers(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, kind := range []job.ErrorKind{job.Internal, job.Invalid, job.Conflict} {
 		t.Run("with "+string(kind), func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 20}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
 				var bad atomic.Pointer[job.ID]
 				pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
 					time.Sleep(time.Second) // so that all end at once
@@ -202,7 +202,7 @@ func TestRefused(t *testing.T) {
 
 	for _, kind := range []job.ErrorKind{job.Closed, job.Corrupt} {
 		t.Run(string(kind)+" ends Run and fails no job", func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 20}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
 				pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
 					time.Sleep(time.Second)
 					return none{}, nil

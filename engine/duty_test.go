@@ -30,7 +30,7 @@ func TestDuties(t *testing.T) {
 			holders.Add(-1)
 			return ctx.Err()
 		}}
-		bubble(t, pawl.Config{Duties: []engine.Duty{duty}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			cfg := w.cfg
@@ -81,7 +81,7 @@ func TestDuties(t *testing.T) {
 			note("end")
 			return errors.New("an error after the end is nobody's business")
 		}}
-		bubble(t, pawl.Config{Duties: []engine.Duty{duty}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			until := time.Now().Add(30 * time.Second)
@@ -102,7 +102,7 @@ func TestDuties(t *testing.T) {
 	t.Run("its error ends Run", func(t *testing.T) {
 		broken := errors.New("broken")
 		duty := engine.Duty{Name: "watch", Run: func(context.Context, *engine.Held) error { return broken }}
-		bubble(t, pawl.Config{Duties: []engine.Duty{duty}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			c, _ := w.hold()
 			id := w.submit("hold", 1)[0]
 			w.start()
@@ -130,7 +130,10 @@ func TestDuties(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}}
-		cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{duty}}
+		cfg := pawl.Config{
+			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
+			Options: engine.Options{Duties: []engine.Duty{duty}},
+		}
 		bubble(t, cfg, func(w *world) {
 			ctx := context.Background()
 			told, err := w.broker.Subscribe(ctx, engine.WatchTopic("here"))

@@ -51,24 +51,38 @@ type Config struct {
 	Broker broker.Broker
 	// Kinds are the kinds of job that this process runs, by name.
 	Kinds map[string]Kind
-	// Duties are done by one process at a time; this one does those that it gets, of those that are
-	// for a role it plays.
-	Duties []Duty
+	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
+	Queues []string
+	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
+	Machine string
+	// Blocks says what keeps a job from being made ready or launched, or a task from being run,
+	// which is no trouble of its own: its system is disabled. Nil: nothing does. It is asked before
+	// each such step, and says nothing where that is not known.
+	Blocks func(ctx context.Context, j *job.Job) *job.Block
+	// Policy returns the policy by which a job waits that is blocked, where it is not that of the
+	// block itself; nil: it always is.
+	Policy func(j *job.Job, b *job.Block) job.Policy
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+	Options
+}
+
+// Options say which part of the work a process does, and how. The zero value works.
+type Options struct {
 	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing;
 	// its kinds then say only what it knows of their jobs. Without [store.RoleRecovery] it looks
 	// neither after time nor after dead sessions, nor for what was forgotten, nor for jobs of no
 	// machine that are kept no longer: some process must. With [store.RoleWatcher] it looks for
-	// those of Machine; else that role is for people, as [store.RoleAPI] is. By default it plays
+	// those of its machine; else that role is for people, as [store.RoleAPI] is. By default it plays
 	// the first two, and with duties that are for no role the third.
 	Roles []store.Role
 	// Claims names those of Kinds whose jobs this process runs; empty: all.
 	Claims []string
-	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
-	Queues []string
 	// Tenants are the only ones whose jobs this process runs; empty: all.
 	Tenants []string
-	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
-	Machine string
+	// Duties are done by one process at a time; this one does those that it gets, of those that are
+	// for a role it plays.
+	Duties []Duty
 	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default. [job.LaneAlone]
 	// has one slot, always.
 	Slots map[job.Lane]int
@@ -85,18 +99,9 @@ type Config struct {
 	Sweep time.Duration
 	// Version of the build, for people.
 	Version string
-	// Blocks says what keeps a job from being made ready or launched, or a task from being run,
-	// which is no trouble of its own: its system is disabled. Nil: nothing does. It is asked before
-	// each such step, and says nothing where that is not known.
-	Blocks func(ctx context.Context, j *job.Job) *job.Block
-	// Policy returns the policy by which a job waits that is blocked, where it is not that of the
-	// block itself; nil: it always is.
-	Policy func(j *job.Job, b *job.Block) job.Policy
 	// Address returns the URL at which other processes reach the API of this one; nil, or empty:
 	// they do not.
 	Address func() string
-	// Log receives what operators should know; [slog.Default] by default.
-	Log *slog.Logger
 	// Tracer looks on while jobs are run; nil: nobody.
 	Tracer Tracer
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -84,7 +85,7 @@ func TestLeaseLost(t *testing.T) {
 		}},
 	} {
 		t.Run("all jobs end after an outage in which "+row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 5}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 5}}}, func(w *world) {
 				c, letGo := w.hold()
 				var y tally
 				pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
@@ -114,7 +115,7 @@ func TestLeaseLost(t *testing.T) {
 	}
 
 	t.Run("a step that ignores it writes nothing and holds up nobody", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 1}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
 			f := w.frozen()
 			w.start()
 			id := w.submit("freeze", 1)[0]
@@ -204,7 +205,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("steps are told to stop a tenth of the lease before its end, from when the renewal was sent", func(t *testing.T) {
-		bubble(t, pawl.Config{Lease: 30 * time.Second}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Lease: 30 * time.Second}}, func(w *world) {
 			c, letGo := w.hold()
 			var sent time.Time
 			w.store.fail(func(_ context.Context, call string, _ any) error {

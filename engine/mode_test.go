@@ -47,7 +47,7 @@ func (w *world) worker() pawl.Worker {
 
 func TestModes(t *testing.T) {
 	t.Run("a process that drains claims nothing more, and goes on when told to", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 2}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2}}}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			first := w.submit("hold", 1)[0]
@@ -71,7 +71,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a lost message costs one renewal", func(t *testing.T) {
-		bubble(t, pawl.Config{Lease: 15 * time.Second}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Lease: 15 * time.Second}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -91,7 +91,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a process that is told to stop ends when what runs has ended", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			_, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 3)
@@ -120,7 +120,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a process that claims nothing stops too", func(t *testing.T) {
-		bubble(t, pawl.Config{Roles: []store.Role{store.RoleAPI}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Roles: []store.Role{store.RoleAPI}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			w.tell(store.Stop)
@@ -131,7 +131,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a context that ends does not wait for what runs", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: -1}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -174,7 +174,9 @@ func TestModes(t *testing.T) {
 
 func TestRoles(t *testing.T) {
 	t.Run("a process that is no worker claims nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{Roles: []store.Role{store.RoleAPI, store.RoleRecovery}}, func(w *world) {
+		bubble(t, pawl.Config{
+			Options: engine.Options{Roles: []store.Role{store.RoleAPI, store.RoleRecovery}},
+		}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -193,7 +195,7 @@ func TestRoles(t *testing.T) {
 	})
 
 	t.Run("a process that is no recovery looks after nothing but its own", func(t *testing.T) {
-		bubble(t, pawl.Config{Roles: []store.Role{store.RoleWorker}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Roles: []store.Role{store.RoleWorker}}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -211,7 +213,7 @@ func TestRoles(t *testing.T) {
 	})
 
 	t.Run("one that is narrowed to tenants runs their jobs only", func(t *testing.T) {
-		bubble(t, pawl.Config{Tenants: []string{"other"}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Tenants: []string{"other"}}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			cfg := w.cfg
@@ -236,8 +238,11 @@ func TestProcess(t *testing.T) {
 		var address atomic.Value
 		address.Store("")
 		cfg := pawl.Config{
-			Version: "1.2.3", Machine: "m1", Queues: []string{"default", "night"}, Slots: map[job.Lane]int{job.LaneTask: 2, job.LaneFinish: 1},
-			Address: func() string { return address.Load().(string) },
+			Machine: "m1", Queues: []string{"default", "night"},
+			Options: engine.Options{
+				Version: "1.2.3", Slots: map[job.Lane]int{job.LaneTask: 2, job.LaneFinish: 1},
+				Address: func() string { return address.Load().(string) },
+			},
 		}
 		bubble(t, cfg, func(w *world) {
 			_, letGo := w.hold()
@@ -329,7 +334,7 @@ func TestDrainedDuty(t *testing.T) {
 			w.Errorf("%s has the duty, want %s", holder, want)
 		}
 	}
-	bubble(t, pawl.Config{Duties: duty("first")}, func(w *world) {
+	bubble(t, pawl.Config{Options: engine.Options{Duties: duty("first")}}, func(w *world) {
 		w.start()
 		has(w, "first")
 		first := w.worker().ID

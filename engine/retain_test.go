@@ -21,7 +21,7 @@ import (
 )
 
 // rarely is for tests that last for days: sessions are renewed once an hour.
-var rarely = pawl.Config{Lease: 3 * time.Hour, Sweep: 24 * time.Hour}
+var rarely = pawl.Config{Options: engine.Options{Lease: 3 * time.Hour, Sweep: 24 * time.Hour}}
 
 // A shelf is a kind whose jobs have files until these are removed. Its jobs never run: they are canceled before.
 type shelf struct {

@@ -23,7 +23,7 @@ type none = struct{}
 
 func TestSlots(t *testing.T) {
 	t.Run("no more tasks run at once than there are slots", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 3}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
 			var y tally
 			pawl.Handle(w.svc, "nap", func(_ context.Context, task *pawl.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
@@ -56,7 +56,10 @@ func TestSlots(t *testing.T) {
 			}
 			return engine.Done(nil)
 		})
-		cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}, Slots: slots}
+		cfg := pawl.Config{
+			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
+			Options: engine.Options{Slots: slots},
+		}
 		bubble(t, cfg, func(w *world) {
 			w.start()
 			ids := w.programs(20)
@@ -70,7 +73,7 @@ func TestSlots(t *testing.T) {
 	})
 
 	t.Run("a slot is free once the end of its job is durable", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 1}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
 			var y tally
 			pawl.Handle(w.svc, "quick", func(_ context.Context, task *pawl.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
@@ -349,7 +352,10 @@ func TestSteps(t *testing.T) {
 			}
 			return engine.Fail(job.Entry{Code: job.StagingFailed})
 		})
-		cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}, Slots: map[job.Lane]int{job.LanePrepare: 8}}
+		cfg := pawl.Config{
+			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
+			Options: engine.Options{Slots: map[job.Lane]int{job.LanePrepare: 8}},
+		}
 		bubble(t, cfg, func(w *world) {
 			began := time.Now()
 			w.start()

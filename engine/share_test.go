@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -191,7 +192,7 @@ func TestShares(t *testing.T) {
 		{jobs: 1, every: 200 * time.Millisecond, takes: time.Second},
 	} {
 		t.Run(fmt.Sprintf("others are not waited for again and again: %d jobs of %v", stream.jobs, stream.takes), func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 10}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
 				defer w.lazy("blink")()
 				began := time.Now()
 				waits := make(chan time.Duration, 10000)
@@ -225,7 +226,7 @@ func TestShares(t *testing.T) {
 	}
 
 	t.Run("what was left is not forgotten over another lane", func(t *testing.T) {
-		bubble(t, pawl.Config{Lease: time.Hour}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Lease: time.Hour}}, func(w *world) {
 			defer w.lazy("nap")()
 			ids := w.suspects("nap", 1, job.AloneAt)
 			_, naps := w.crew(10)
@@ -266,7 +267,9 @@ func TestPassedOver(t *testing.T) {
 		{name: "for long", jobs: 5, held: time.Minute, soon: 2 * time.Minute, claims: 20},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Lease: time.Hour, Slots: map[job.Lane]int{job.LaneTask: 10}}, func(w *world) {
+			bubble(t, pawl.Config{
+				Options: engine.Options{Lease: time.Hour, Slots: map[job.Lane]int{job.LaneTask: 10}},
+			}, func(w *world) {
 				other := w.dead(24 * time.Hour)
 				var ran tally
 				pawl.Handle(w.svc, "blink", func(_ context.Context, task *pawl.Task[int]) (none, error) {

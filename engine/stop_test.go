@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -21,7 +22,7 @@ func after(id job.ID) func(*pawl.Request) {
 // TestStop: the context of Run ends.
 func TestStop(t *testing.T) {
 	t.Run("steps may end in their own time", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
 				time.Sleep(30 * time.Second)
 				return none{}, nil
@@ -35,7 +36,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("what its last jobs owe is paid", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			_, letGo := w.hold()
 			w.start()
 			first := w.submit("hold", 1)[0]
@@ -60,7 +61,9 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("what is not done by then goes back without a mark, and the next Run finishes it", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: time.Minute, Slots: map[job.Lane]int{job.LaneTask: 5}}, func(w *world) {
+		bubble(t, pawl.Config{
+			Options: engine.Options{Grace: time.Minute, Slots: map[job.Lane]int{job.LaneTask: 5}},
+		}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 7)
@@ -83,7 +86,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("there may be no grace", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: -1}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -99,7 +102,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("the lease may be lost meanwhile", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: time.Minute}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]

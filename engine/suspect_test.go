@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -34,7 +35,7 @@ func (w *world) suspects(kind string, n, crashes int) []job.ID {
 
 func TestSuspects(t *testing.T) {
 	t.Run("run one at a time, beside the others", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 10}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
 			var alone, all tally
 			handle := func(kind string, tallies ...*tally) {
 				pawl.Handle(w.svc, kind, func(_ context.Context, task *pawl.Task[int]) (none, error) {
@@ -92,7 +93,7 @@ func TestSuspects(t *testing.T) {
 	}
 
 	t.Run("are neither cleared nor accused when the process stops", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: -1}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			id := w.suspects("hold", 1, job.PoisonAt-1)[0]
 			for range 3 {
@@ -130,7 +131,7 @@ func TestComeBack(t *testing.T) {
 		w.store.fail(func(context.Context, string, any) error { return errDown }, nil)
 	}
 	t.Run("what others have taken meanwhile is suspected of nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 8}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 8}}}, func(w *world) {
 			c, letGo := w.hold()
 			held := w.suspects("hold", 1, job.AloneAt)
 			w.start()
@@ -275,7 +276,7 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("a process that stops before it has come back tries once more", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: -1}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			defer close(letGo)
 			w.start()
@@ -298,7 +299,7 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("a process that cannot does not hang", func(t *testing.T) {
-		bubble(t, pawl.Config{Grace: -1}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			defer close(letGo)
 			w.start()

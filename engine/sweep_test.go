@@ -12,13 +12,14 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func TestIdle(t *testing.T) {
-	bubble(t, pawl.Config{Lease: 15 * time.Second, Sweep: time.Minute}, func(w *world) {
+	bubble(t, pawl.Config{Options: engine.Options{Lease: 15 * time.Second, Sweep: time.Minute}}, func(w *world) {
 		_, letGo := w.hold()
 		w.start()
 		w.submit("hold", 3) // jobs at work are no work for the store
@@ -331,7 +332,7 @@ func TestPaidAtOnce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 2 * n}}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2 * n}}}, func(w *world) {
 				_, letGo := w.hold()
 				w.start()
 				synctest.Wait()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -85,7 +86,7 @@ func TestTracer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &scribe{}
-			bubble(t, pawl.Config{Tracer: s}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
 				pawl.Handle(w.svc, "traced", func(ctx context.Context, task *pawl.Task[int]) (int, error) { return tt.handler(s, ctx, task) })
 				spec := pawl.NewTask("traced", 1)
 				spec.Retry = &job.RetryPolicy{MaxAttempts: 2}
@@ -101,7 +102,7 @@ func TestTracer(t *testing.T) {
 // A process that loses its lease says so of its runs, and then another run follows.
 func TestTracerOfALostJob(t *testing.T) {
 	s := &scribe{}
-	bubble(t, pawl.Config{Tracer: s}, func(w *world) {
+	bubble(t, pawl.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
 		var runs atomic.Int64
 		pawl.Handle(w.svc, "traced", func(ctx context.Context, _ *pawl.Task[int]) (int, error) {
 			if runs.Add(1) > 1 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -103,7 +104,7 @@ func TestWishes(t *testing.T) {
 	}
 	for _, p := range places {
 		t.Run("cancel reaches a job that waits for "+p.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: slots}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, c, letGo := setup(w, p)
 				began := time.Now()
 				w.wish(w.svc.Cancel, id)
@@ -119,7 +120,7 @@ func TestWishes(t *testing.T) {
 		})
 
 		t.Run("pause and resume reach a job that waits for "+p.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: slots}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, c, letGo := setup(w, p)
 				w.wish(w.svc.Pause, id)
 				w.at(id, job.Paused, job.User)
@@ -139,7 +140,7 @@ func TestWishes(t *testing.T) {
 		})
 
 		t.Run("a paused job that had waited for "+p.name+" can be canceled", func(t *testing.T) {
-			bubble(t, pawl.Config{Slots: slots}, func(w *world) {
+			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, _, letGo := setup(w, p)
 				w.wish(w.svc.Pause, id)
 				w.at(id, job.Paused, job.User)
@@ -228,7 +229,7 @@ func TestWishes(t *testing.T) {
 	})
 
 	t.Run("a storm of wishes costs few renewals", func(t *testing.T) {
-		bubble(t, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 100}}, func(w *world) {
+		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 100}}}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 100)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
@@ -603,7 +604,7 @@ func TestOfAMachine(t *testing.T) {
 		id := w.blocked("x", b)
 		pass(time.Hour)
 		w.says(id, 0, "")
-		cfg := pawl.Config{Store: w.store, Machine: "there", Roles: []store.Role{store.RoleWatcher}}
+		cfg := pawl.Config{Store: w.store, Machine: "there", Options: engine.Options{Roles: []store.Role{store.RoleWatcher}}}
 		there := newWorld(t, cfg)
 		there.tester.Set("lab", fake.Knobs{Up: true})
 		there.start()

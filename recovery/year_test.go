@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
@@ -150,7 +151,10 @@ func (l *life) Test(ctx context.Context, q recovery.Question) (recovery.Answer, 
 
 func (l *life) live(t *testing.T) []string {
 	l.tests, l.joins = make([][]time.Duration, len(l.hosts)), make([][]time.Duration, len(l.hosts))
-	w := newWorld(t, pawl.Config{Testers: map[string]recovery.Tester{"year": l}, Lease: 24 * time.Hour, Sweep: 24 * time.Hour})
+	w := newWorld(t, pawl.Config{
+		Testers: map[string]recovery.Tester{"year": l},
+		Options: engine.Options{Lease: 24 * time.Hour, Sweep: 24 * time.Hour},
+	})
 	w.cfg.Log = slog.New(slog.DiscardHandler)
 	begin := func() {
 		w.svc = pawl.New(w.cfg)

@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -94,7 +95,7 @@ func (pawlSystem) work(ctx context.Context, dsn string, s *seat) error {
 		return err
 	}
 	defer st.Close()
-	svc := pawl.New(pawl.Config{Store: heard{st, s}, Broker: bus, Lease: pawlLease, Log: log})
+	svc := pawl.New(pawl.Config{Store: heard{st, s}, Broker: bus, Options: engine.Options{Lease: pawlLease}, Log: log})
 	pawl.Handle(svc, freezing{}.Kind(), func(ctx context.Context, t *pawl.Task[freezing]) (string, error) {
 		return s.handle(ctx, try{
 			attempt: t.Job.Attempt, epoch: t.Job.Epoch,

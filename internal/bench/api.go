@@ -112,7 +112,7 @@ func sortedNames[V any](m map[string]V) []string {
 
 func (b *apiBench) measure(ctx context.Context, m *Measurement) (_ Figures, err error) {
 	f := &apiFigures{Clients: b.clients, Seconds: b.seconds, Jobs: b.jobs, Streams: b.streams, Machine: m.Machine}
-	svc, err := m.openBed(ctx, m.Dir, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: 200}}, func(s *pawl.Service) {
+	svc, err := m.openBed(ctx, m.Dir, withSlots(200), func(s *pawl.Service) {
 		pawl.Handle(s, noop, func(_ context.Context, t *pawl.Task[noopArgs]) (struct{}, error) {
 			if t.Args.N%50 == 0 {
 				return struct{}{}, pawl.Permanent(errors.New("one of fifty fails"))

@@ -167,6 +167,11 @@ func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, 
 	return b, nil
 }
 
+// withSlots configures a service that runs so many tasks at once.
+func withSlots(n int) pawl.Config {
+	return pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: n}}}
+}
+
 // makeBed makes a service that does not run yet, with one job that it will run first.
 func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
 	register func(*pawl.Service),

@@ -143,7 +143,7 @@ func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, key
 	var handled, most atomic.Int64
 	running := make([]atomic.Int64, keys+1)
 	all := make(chan struct{})
-	svc, err := m.openBed(ctx, dir, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: b.slots}}, func(s *pawl.Service) {
+	svc, err := m.openBed(ctx, dir, withSlots(b.slots), func(s *pawl.Service) {
 		pawl.Handle(s, noop, func(_ context.Context, t *pawl.Task[noopArgs]) (struct{}, error) {
 			if keys > 0 {
 				of := &running[t.Args.N%keys]

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
@@ -40,7 +41,9 @@ func TestIdleStatements(t *testing.T) {
 	exec("CREATE EXTENSION pg_stat_statements")
 	m := &Measurement{Dir: t.TempDir(), DB: dsn, Progress: io.Discard, Log: slog.New(slog.DiscardHandler)}
 	const lease = 2 * time.Second
-	svc, err := m.openBed(t.Context(), m.Dir, pawl.Config{Lease: lease, Sweep: 4 * lease}, func(*pawl.Service) {})
+	svc, err := m.openBed(t.Context(), m.Dir, pawl.Config{
+		Options: engine.Options{Lease: lease, Sweep: 4 * lease},
+	}, func(*pawl.Service) {})
 	if err != nil {
 		t.Fatal(err)
 	}

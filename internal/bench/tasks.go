@@ -194,7 +194,7 @@ func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, fi
 			return r, err
 		}
 	}
-	svc, err := m.makeBed(ctx, dir, pawl.Config{Slots: map[job.Lane]int{job.LaneTask: b.slots}}, func(s *pawl.Service) {
+	svc, err := m.makeBed(ctx, dir, withSlots(b.slots), func(s *pawl.Service) {
 		pawl.Handle(s, noop, func(context.Context, *pawl.Task[noopArgs]) (struct{}, error) {
 			if handled.Add(1) == int64(b.jobs) {
 				close(all)

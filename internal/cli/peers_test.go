@@ -80,7 +80,8 @@ func TestPeersOnAllAddresses(t *testing.T) {
 func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
 	db := testenv.Postgres(t).Database(t)
 	a, b := startServe(t, t.TempDir(), []string{"PAWL_DB=" + db}), startServe(t, t.TempDir(), []string{"PAWL_DB=" + db})
-	n, err := node.Open(t.Context(), a.dir, node.Options{DB: db}) // a process of the machine of a
+	// a process of the machine of a
+	n, err := node.Open(t.Context(), a.dir, node.Options{DB: node.DatabaseConfig{DSN: db}})
 	if err != nil {
 		t.Fatal(err)
 	}

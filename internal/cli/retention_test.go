@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
@@ -29,7 +30,10 @@ func TestRetentionOfTwoMachines(t *testing.T) {
 	var results []string
 	for range 2 {
 		n, err := node.Open(ctx, t.TempDir(),
-			node.Options{DB: dsn, Migrate: true, Lease: 5 * time.Second, Log: io.Discard})
+			node.Options{
+				DB: node.DatabaseConfig{DSN: dsn}, Migrate: true, Log: io.Discard,
+				Options: engine.Options{Lease: 5 * time.Second},
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,25 +66,15 @@ type More struct {
 // Options are what commands vary.
 type Options struct {
 	More
-	DB     string // the database that many processes share; empty: that of the folder
-	Schema string // in it; empty: the usual one
+	engine.Options                // without roles: all but the API
+	DB             DatabaseConfig // the database that many processes share; without DSN: that of the folder
+	Migrate        bool           // bring the schema of DB up to date
 	// files of the service outside of the folder that no job takes as an input; empty ones are none
 	Secrets []string
-	Listen  string       // the database for the connection that listens, where DB leads through a pooler; empty: DB
-	Pooled  bool         // DB leads through a pooler in transaction mode
-	Migrate bool         // bring the schema of DB up to date
-	Roles   []store.Role // empty: all but the API
-	Slots   map[job.Lane]int
-	Only    []job.ID      // the jobs to run; empty: all
-	Jobs    int           // how many programs run at once while this process has the folder; 0: as its limit says
-	Queues  []string      // whose jobs to run; empty: of all
-	Kinds   []string      // which to run; empty: all
-	Tenants []string      // whose jobs to run; empty: of all
-	Address func() string // where other processes reach the API of this one; nil: nowhere
+	Jobs    int      // how many programs run at once while this process has the folder; 0: as its limit says
+	Queues  []string // whose jobs to run; empty: of all
 	// file with the authorities of the certificates of other processes; empty: those of the system
 	PeerCA string
-	Lease  time.Duration
-	Grace  time.Duration
 	// programs that find out whether what blocks jobs has cleared, by name
 	Testers map[string][]string
 	Patient time.Duration // how long a test may take; 0: as is usual
@@ -177,11 +167,10 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 			}
 		}
 	}
+	o.Version = Version
 	service := pawl.Config{
-		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
-		Roles: o.Roles, Slots: o.Slots, Only: o.Only, Queues: o.Queues, Claims: o.Kinds, Tenants: o.Tenants,
-		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient,
-		Version: Version, Address: o.Address, Lease: o.Lease, Grace: o.Grace, Log: log,
+		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine, Queues: o.Queues,
+		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient, Log: log, Options: o.Options,
 	}
 	if o.Store != nil {
 		service.Store = o.Store(service.Store)
@@ -197,7 +186,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	n.App = app.New(kind)
 	n.eyes = app.NewWatcher(n.App, service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
-	for _, k := range o.Kinds {
+	for _, k := range o.Claims {
 		if service.Kinds[k] == nil {
 			return nil, job.Errorf(job.Invalid,
 				"kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
@@ -270,7 +259,7 @@ func Environ() []string { return backends.environ() }
 // openDatabase opens the database and what carries wake-ups: those of the folder, which this
 // process has alone then, or those that many processes share.
 func (n *Node) openDatabase(ctx context.Context, o *Options, log *slog.Logger) error {
-	if o.DB == "" {
+	if o.DB.DSN == "" {
 		switch {
 		case !folder.Shared(n.Dir):
 		case Occupied(ctx, n.Dir):
@@ -288,9 +277,10 @@ func (n *Node) openDatabase(ctx context.Context, o *Options, log *slog.Logger) e
 		return err
 	}
 	n.free = append(n.free, lock.Close)
-	shared := DatabaseConfig{DSN: o.DB, Schema: o.Schema, Listen: o.Listen, Pooled: o.Pooled, Log: log}
+	shared := o.DB
+	shared.Log = log
 	if o.Migrate {
-		if err := migrate(ctx, shared.direct(), o.Schema); err != nil {
+		if err := migrate(ctx, shared.direct(), shared.Schema); err != nil {
 			return err
 		}
 	}

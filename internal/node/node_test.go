@@ -13,7 +13,7 @@ import (
 func TestFolderWhoseSharedDatabaseIsNotThere(t *testing.T) {
 	dir := t.TempDir()
 	for _, migrate := range []bool{true, false} {
-		o := Options{DB: "postgres://127.0.0.1:1/jobs?connect_timeout=5", Migrate: migrate}
+		o := Options{DB: DatabaseConfig{DSN: "postgres://127.0.0.1:1/jobs?connect_timeout=5"}, Migrate: migrate}
 		if n, err := Open(t.Context(), dir, o); job.KindOf(err) != job.Unavailable {
 			if err == nil {
 				n.Close()

@@ -87,7 +87,7 @@ func TestPeerKey(t *testing.T) {
 func TestPeerKeyOfASlowDatabase(t *testing.T) {
 	server := testenv.Postgres(t)
 	dsn := server.Database(t)
-	n, err := Open(t.Context(), t.TempDir(), Options{DB: dsn, Migrate: true})
+	n, err := Open(t.Context(), t.TempDir(), Options{DB: DatabaseConfig{DSN: dsn}, Migrate: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/pawl-jobs/pawl/auth"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/internal/ingress"
@@ -122,18 +123,25 @@ func (s *serving) options() Options {
 	cfg := s.config.Load()
 	return Options{
 		More: s.more,
-		Slots: map[job.Lane]int{
-			job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare,
-			job.LaneTask: cfg.Slots.Task,
+		Options: engine.Options{
+			Roles: rolesOf(cfg.Roles), Claims: cfg.Kinds, Tenants: cfg.Tenants,
+			Slots: map[job.Lane]int{
+				job.LaneFinish: cfg.Slots.Finish, job.LaneLaunch: cfg.Slots.Launch, job.LanePrepare: cfg.Slots.Prepare,
+				job.LaneTask: cfg.Slots.Task,
+			},
+			Lease: cfg.Lease, Grace: noneIfZero(cfg.Grace), Address: func() string { return s.inward },
 		},
-		DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen), Pooled: cfg.DBPooled,
-		Migrate: cfg.DBMigrate,
-		Secrets: []string{cfg.TLS.Key, cfg.File},
-		Roles:   rolesOf(cfg.Roles), Queues: cfg.Queues, Kinds: cfg.Kinds, Tenants: cfg.Tenants,
-		Address: func() string { return s.inward }, PeerCA: cfg.Peer.CA, Web: egress.Rule(cfg.HTTPInputs),
-		WebSize: int64(cfg.HTTPSize),
-		Testers: cfg.Testers, Patient: cfg.TestTimeout, Lease: cfg.Lease, Grace: noneIfZero(cfg.Grace),
-		Memory: cfg.Remember, Logger: s.log, Observe: s.observe, Environ: s.environ,
+		DB: SharedDatabase(&cfg.Config), Migrate: cfg.DBMigrate, Secrets: []string{cfg.TLS.Key, cfg.File},
+		Queues: cfg.Queues, PeerCA: cfg.Peer.CA, Web: egress.Rule(cfg.HTTPInputs), WebSize: int64(cfg.HTTPSize),
+		Testers: cfg.Testers, Patient: cfg.TestTimeout, Memory: cfg.Remember,
+		Logger: s.log, Observe: s.observe, Environ: s.environ,
+	}
+}
+
+// SharedDatabase is the database that is configured for many processes.
+func SharedDatabase(cfg *config.Config) DatabaseConfig {
+	return DatabaseConfig{
+		DSN: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen), Pooled: cfg.DBPooled,
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
@@ -56,7 +57,13 @@ func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
 	c.Log = observe.NewLog(w.log, "json", slog.LevelDebug)
 	w.o = observe.New(c)
 	w.store = w.o.Store(st)
-	cfg := pawl.Config{Tested: func(tester string, r recovery.Outcome) { w.o.Tested(tester, string(r)) }, Store: w.store, Broker: w.o.Broker(&local.Broker{}), Tracer: w.o, Log: slog.New(slog.DiscardHandler)}
+	cfg := pawl.Config{
+		Tested:  func(tester string, r recovery.Outcome) { w.o.Tested(tester, string(r)) },
+		Store:   w.store,
+		Broker:  w.o.Broker(&local.Broker{}),
+		Log:     slog.New(slog.DiscardHandler),
+		Options: engine.Options{Tracer: w.o},
+	}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -75,8 +76,9 @@ func TestClaimsSideBySide(t *testing.T) {
 	untilWaiting(t, connect(t, dsn), 1)
 
 	svc := pawl.New(pawl.Config{
-		Store: second, Broker: &local.Broker{}, Tenant: acme, Queues: queues, Slots: slots, Lease: time.Hour, Roles: []store.Role{store.RoleWorker},
-		Log: slog.New(slog.DiscardHandler),
+		Store: second, Broker: &local.Broker{}, Tenant: acme, Queues: queues,
+		Options: engine.Options{Slots: slots, Lease: time.Hour, Roles: []store.Role{store.RoleWorker}},
+		Log:     slog.New(slog.DiscardHandler),
 	})
 	runs := make(chan job.ID, 2*each)
 	pawl.Handle(svc, task, func(_ context.Context, j *pawl.Task[struct{}]) (struct{}, error) {

@@ -56,7 +56,8 @@ func (b *localBench) launch(ctx context.Context, m *bench.Measurement, dir strin
 	if b.slots > 0 {
 		f.Slots = b.slots
 	}
-	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, node.Options{Slots: laneSlots(b.slots)}, f)
+	o := node.Options{Options: engine.Options{Slots: laneSlots(b.slots)}}
+	ours, err := b.launchPawl(ctx, filepath.Join(dir, "pawl"), input, o, f)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
@@ -159,11 +160,11 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	f.Preset = strings.Join(b.preset, ",")
 	ideal, list := sum/time.Duration(b.most), listScheduled(sleeps, b.most, nil)
 
-	o := node.Options{Logger: m.Log, Slots: laneSlots(b.slots)}
+	o := node.Options{Logger: m.Log, Options: engine.Options{Slots: laneSlots(b.slots)}}
 	if m.DB != "" {
-		f.Database, o.DB = "PostgreSQL", m.DB
+		f.Database, o.DB.DSN = "PostgreSQL", m.DB
 		var remove func() error
-		if o.Schema, remove, err = m.Schema(ctx); err != nil {
+		if o.DB.Schema, remove, err = m.Schema(ctx); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, remove()) }()

@@ -31,7 +31,7 @@ func inTrouble(t *testing.T, postgres bool) *programBed {
 	dir := t.TempDir()
 	o := node.Options{Migrate: true}
 	if postgres {
-		o.DB = testenv.Postgres(t).Database(t)
+		o.DB.DSN = testenv.Postgres(t).Database(t)
 	}
 	p, err := openPrograms(ctx, filepath.Join(dir, "pawl"), o)
 	if err != nil {

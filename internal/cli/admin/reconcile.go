@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/config"
@@ -77,14 +78,13 @@ archive count for nothing.`,
 				return err
 			}
 			r.db = node.Options{
-				DB: string(cfg.DB), Schema: cfg.DBSchema, Listen: string(cfg.DBListen),
-				Pooled: cfg.DBPooled, Memory: cfg.Remember, Lease: cfg.Lease,
+				DB: node.SharedDatabase(&cfg.Config), Memory: cfg.Remember, Options: engine.Options{Lease: cfg.Lease},
 			}
-			if r.db.DB == "" && folder.Shared(r.dir) {
+			if r.db.DB.DSN == "" && folder.Shared(r.dir) {
 				return job.Errorf(job.Invalid,
 					"the jobs of folder %s are in a database that many processes share: name it with --db or PAWL_DB", r.dir)
 			}
-			if own := filepath.Join(r.dir, "pawl.db"); r.db.DB != "" && r.endUnknown {
+			if own := filepath.Join(r.dir, "pawl.db"); r.db.DB.DSN != "" && r.endUnknown {
 				if _, err := os.Stat(own); err == nil {
 					return term.Usagef("the folder had a database of its own, whose jobs would count as unknown, "+
 						"and their files be removed: move %s away if they are not wanted any more", own)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
@@ -103,7 +104,7 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 
 // do makes the wish of a job, waits, and says what has become of it.
 func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id job.ID) error {
-	if err := at.MakeWritable(ctx, node.Options{Only: []job.ID{id}}); err != nil {
+	if err := at.MakeWritable(ctx, node.Options{Options: engine.Options{Only: []job.ID{id}}}); err != nil {
 		return err
 	}
 	ask := func() (pawl.View, bool, error) { return w.ask(ctx, at.Client, id) }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -231,7 +232,10 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 	}
 	virtual.Test(t, func(t *testing.T) {
 		st := fake.New(time.Now)
-		svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Lease: time.Hour, Sweep: -1, Log: slog.New(slog.DiscardHandler)})
+		svc := pawl.New(pawl.Config{
+			Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
+			Options: engine.Options{Lease: time.Hour, Sweep: -1},
+		})
 		var mu sync.Mutex
 		pawl.Handle(svc, "move", func(ctx context.Context, task *pawl.Task[args]) (struct{}, error) {
 			p := jobs[task.Args.N]

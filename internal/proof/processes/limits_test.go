@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -347,7 +348,9 @@ func beLimited(t *testing.T, dsn string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ledger.Close)
-	p := join(t, dsn, pawl.Config{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: limitedSlots}}, nil)
+	p := join(t, dsn, pawl.Config{
+		Options: engine.Options{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: limitedSlots}},
+	}, nil)
 	pawl.Handle(p.Service, "limited", func(ctx context.Context, t *pawl.Task[limited]) (none, error) {
 		ctx = context.WithoutCancel(ctx)
 		_, err := ledger.Exec(ctx, ledgerBegin, [16]byte(t.Job.ID), t.Args.Keys)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -134,7 +135,7 @@ const processVariable = "PAWL_TEST_PROCESS"
 // and each that dies is started again.
 func TestPoisonSideBySide(t *testing.T) {
 	if dsn := os.Getenv(processVariable); dsn != "" {
-		p := join(t, dsn, pawl.Config{Lease: 2 * time.Second}, nil)
+		p := join(t, dsn, pawl.Config{Options: engine.Options{Lease: 2 * time.Second}}, nil)
 		pawl.Handle(p.Service, "work", killing)
 		p.start(t)
 		if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // it ends with whoever started the processes
@@ -276,7 +277,7 @@ func TestSharesSideBySide(t *testing.T) {
 			dsn := shared(t)
 			together := &party{all: processes, seen: make(chan none), claimed: make(chan none)}
 			began, letGo := make(chan int, 2*jobs), make(chan none)
-			cfg := pawl.Config{Lease: 6 * time.Second, Slots: map[job.Lane]int{job.LaneTask: slots}}
+			cfg := pawl.Config{Options: engine.Options{Lease: 6 * time.Second, Slots: map[job.Lane]int{job.LaneTask: slots}}}
 			var members []*member
 			var all []*process
 			for i := range processes {
@@ -402,7 +403,7 @@ func TestLeaseLostSideBySide(t *testing.T) {
 	t.Parallel()
 	dsn := shared(t)
 	const jobs = 3
-	cfg := pawl.Config{Lease: 3 * time.Second}
+	cfg := pawl.Config{Options: engine.Options{Lease: 3 * time.Second}}
 	barrier, behind := newBarrier(t, dsn)
 	began, lost, letGo := make(chan int, 4*jobs), make(chan error, 4*jobs), make(chan none)
 	var all []*process

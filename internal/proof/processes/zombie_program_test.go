@@ -106,7 +106,10 @@ func (h *house) watcherOf(t *testing.T, dsn string, between func(store.Store) st
 		h.watcher.Store(w)
 		return w.Duty().Run(ctx, held)
 	}}
-	cfg := pawl.Config{Machine: zombieMachine, Kinds: h.kinds(), Duties: []engine.Duty{duty}, Roles: []store.Role{store.RoleWatcher}, Lease: zombieLease}
+	cfg := pawl.Config{
+		Machine: zombieMachine, Kinds: h.kinds(),
+		Options: engine.Options{Duties: []engine.Duty{duty}, Roles: []store.Role{store.RoleWatcher}, Lease: zombieLease},
+	}
 	return join(t, dsn, cfg, func(s store.Store) store.Store {
 		if rows = s; between != nil {
 			rows = between(s)
@@ -284,7 +287,10 @@ func zombiePrograms(t *testing.T) {
 	dsn, dir := shared(t), t.TempDir()
 	h := openHouse(t, dir)
 	h.watcherOf(t, dsn, nil).start(t)
-	cfg := pawl.Config{Machine: zombieMachine, Kinds: h.kinds(), Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}}
+	cfg := pawl.Config{
+		Machine: zombieMachine, Kinds: h.kinds(),
+		Options: engine.Options{Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}},
+	}
 	second := join(t, dsn, cfg, nil)
 	programs, seats := map[string]*program{}, map[seat]string{}
 	for _, m := range moments() {
@@ -359,7 +365,10 @@ func zombiePrograms(t *testing.T) {
 func zombieWatcher(t *testing.T) {
 	dsn, dir := shared(t), t.TempDir()
 	h := openHouse(t, dir)
-	worker := join(t, dsn, pawl.Config{Machine: zombieMachine, Kinds: h.kinds(), Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}}, nil)
+	worker := join(t, dsn, pawl.Config{
+		Machine: zombieMachine, Kinds: h.kinds(),
+		Options: engine.Options{Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}},
+	}, nil)
 	worker.start(t)
 	p := &program{moment: moment{running: true}, dir: t.TempDir(), h: h}
 	p.id = submit(t, worker.Service, pawl.Request{Spec: p.spec(t)})[0].ID

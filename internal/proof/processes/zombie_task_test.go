@@ -141,7 +141,7 @@ func zombieTasks(t *testing.T) {
 	zombies := freezeAll(t, seats)
 
 	// The second worker runs each job until it may end.
-	second := join(t, dsn, pawl.Config{Lease: zombieLease}, nil)
+	second := join(t, dsn, pawl.Config{Options: engine.Options{Lease: zombieLease}}, nil)
 	began, letGo := map[string]chan none{}, map[string]chan none{}
 	for _, s := range scenes {
 		began[s.name], letGo[s.name] = make(chan none, 10), make(chan none)

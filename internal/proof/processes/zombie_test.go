@@ -438,7 +438,7 @@ func beZombie(t *testing.T, asked string) {
 	file := os.NewFile(3, "ledger")
 	t.Cleanup(func() { file.Close() }) // after all that tell
 	w := &wire{ledger: &ledger{out: json.NewEncoder(file)}}
-	cfg := pawl.Config{Lease: zombieLease, Only: []job.ID{s.Job, s.After}, Grace: -1}
+	cfg := pawl.Config{Options: engine.Options{Lease: zombieLease, Only: []job.ID{s.Job, s.After}, Grace: -1}}
 	switch scene := sceneOf(s.Scene); {
 	case s.Scene == "watcher":
 	case scene == nil:

@@ -89,10 +89,9 @@ func (w *world) newProcess(name string, m *machine) *process {
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.broker = w.hub.join(p)
 	c := pawl.Config{
-		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id, Lease: w.lease,
-		Grace: w.grace, Sweep: time.Minute,
-		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Slots: w.lanes,
-		Log: slog.New(logs{p}), Version: "sim",
+		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id,
+		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Log: slog.New(logs{p}),
+		Options: engine.Options{Lease: w.lease, Grace: w.grace, Sweep: time.Minute, Slots: w.lanes, Version: "sim"},
 	}
 	host := hostfake.New(m)
 	run, err := local.Open(p.ctx, local.Config{Host: host, Spool: spool})

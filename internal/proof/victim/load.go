@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -40,8 +41,11 @@ func loadCommand() *cobra.Command {
 			db := os.Getenv("PAWL_DB") // with its password
 			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, node.Options{
 				More: node.More{Store: crashing, Handle: l.handle},
-				DB:   db, Migrate: db != "", Lease: lease,
-				Slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
+				DB:   node.DatabaseConfig{DSN: db}, Migrate: db != "",
+				Options: engine.Options{
+					Lease: lease,
+					Slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
+				},
 			})
 		},
 	}

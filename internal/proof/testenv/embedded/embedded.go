@@ -65,7 +65,7 @@ func Open(t testing.TB) *Service {
 	watcher.Store(w)
 	s.Service = pawl.New(pawl.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
-		Kinds: map[string]engine.Kind{job.KindApp: kind}, Duties: []engine.Duty{w.Duty()},
+		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},
 	})
 	return s
 }
