@@ -100,10 +100,21 @@ func TestEndMark(t *testing.T) {
 func TestNoMark(t *testing.T) {
 	id := markID.String()
 	for _, parts := range [][]string{
-		{}, {"-created"}, {"-created", "", "", "0", "", ""}, {"-created", "", "", "-1", "", ""}, {"-created", "", "", "x y", "", ""},
-		{"-created", "", "", "1", "", "stem"}, {"-created", "", "1", "1", "", ""}, {"-created", "x y", "", "1", "", ""},
-		{"-created", "", "", "1", "x", ""}, {"-created", "zzzzzzzzzzzz", "", "1", "", ""}, {"-created", "", "", "", id, ""},
-		{"-created", "", "", "-zzzzzzzzzzzz", id, ""}, {"created", "", "", "1", "", ""}, {"-created", "", "", "1", "", "\x00"}, {"-created", "", "", "1", "", "\xff"},
+		{},
+		{"-created"},
+		{"-created", "", "", "0", "", ""},
+		{"-created", "", "", "-1", "", ""},
+		{"-created", "", "", "x y", "", ""},
+		{"-created", "", "", "1", "", "stem"},
+		{"-created", "", "1", "1", "", ""},
+		{"-created", "x y", "", "1", "", ""},
+		{"-created", "", "", "1", "x", ""},
+		{"-created", "zzzzzzzzzzzz", "", "1", "", ""},
+		{"-created", "", "", "", id, ""},
+		{"-created", "", "", "-zzzzzzzzzzzz", id, ""},
+		{"created", "", "", "1", "", ""},
+		{"-created", "", "", "1", "", "\x00"},
+		{"-created", "", "", "1", "", "\xff"},
 	} {
 		cursor := base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
 		for _, numbered := range []bool{true, false} {

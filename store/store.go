@@ -10,8 +10,11 @@
 //
 // Errors have a kind of package job: Invalid and Conflict blame the request, Fenced says that a
 // session or a duty is not alive any more, Unavailable that the same call may succeed later; Closed
-// follows Close. All methods are safe for concurrent use. Package storetest holds the suite that
-// every store passes.
+// follows Close. All methods are safe for concurrent use.
+//
+// What jobs do is decided by package job, who gets a turn under a limit by job/turns, and when
+// blocked jobs go on by job/groups. A store reads what these ask for under its locks, and writes
+// what they have decided. Package storetest holds the suite that every store passes.
 package store
 
 import (
