@@ -15,5 +15,10 @@ func NoResource(kind, name string) error {
 	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
 }
 
+// NoQueue is the error for a queue that has no document and would need one.
+func NoQueue(queue string) error {
+	return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+}
+
 // NoLimit is the error for a limit that is not there.
 func NoLimit(key string) error { return job.Errorf(job.NotFound, "no limit is set for %s", key) }

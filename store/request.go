@@ -65,3 +65,24 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 	}
 	return nil
 }
+
+// Admit returns why the jobs of s may not enter a queue, in which waiting jobs then wait; nil: they
+// may.
+func (s *Submission) Admit(queue string, waiting int) error {
+	most := s.Queues[queue].Most
+	if most == 0 || waiting <= most {
+		return nil
+	}
+	own := 0
+	for i := range s.Jobs {
+		if s.Jobs[i].Job.Queue == queue {
+			own++
+		}
+	}
+	if own > most {
+		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
+			queue, most, own)
+	}
+	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
+		"some have been started", queue, most)
+}

@@ -30,7 +30,6 @@ var large = map[string]struct {
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},
 	"job":                  {6500, "the domain: the tables of states, and the language of requests"},
-	"store/fake":           {3500, "the third store, of which statements are Go"},
 	"store/postgres":       {9500, "one file for each noun, with its statements"},
 	"store/sqlite":         {7000, "one file for each noun, with its statements"},
 	"store/storetest":      {15000, "the suite of the largest contract"},

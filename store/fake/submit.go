@@ -206,21 +206,7 @@ func (t *tx) wait(r *row, after []store.After) {
 func (t *tx) admit(sub *store.Submission, queue string) error {
 	check := sub.Queues[queue]
 	if _, there := t.resources[resource{sub.Tenant, job.KindQueue, queue}]; check.Document && !there {
-		return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)
+		return store.NoQueue(queue)
 	}
-	if check.Most == 0 || t.waiting[name{sub.Tenant, queue}] <= check.Most {
-		return nil
-	}
-	together := 0
-	for i := range sub.Jobs {
-		if sub.Jobs[i].Job.Queue == queue {
-			together++
-		}
-	}
-	if together > check.Most {
-		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
-			queue, check.Most, together)
-	}
-	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
-		"some have been started", queue, check.Most)
+	return sub.Admit(queue, t.waiting[name{sub.Tenant, queue}])
 }

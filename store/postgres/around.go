@@ -332,28 +332,15 @@ func (l *surroundings) admit(in *insertion) error {
 		queue := n.Job.Queue
 		check := l.sub.Queues[queue]
 		if check.Document && !l.queues[queue] {
-			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it",
-				queue)
+			return store.NoQueue(queue)
 		}
 		if check.Most == 0 || in.broken[n.Job.ID] {
 			continue
 		}
-		if more[queue]++; l.waiting[queue]+more[queue] <= check.Most {
-			continue
+		more[queue]++
+		if err := l.sub.Admit(queue, l.waiting[queue]+more[queue]); err != nil {
+			return err
 		}
-		together := 0
-		for i := range l.sub.Jobs {
-			if l.sub.Jobs[i].Job.Queue == queue {
-				together++
-			}
-		}
-		if together > check.Most {
-			return job.Errorf(job.Invalid,
-				"queue %s takes %d jobs that wait, and these are %d: submit fewer at once", queue, check.Most, together)
-		}
-		return job.Errorf(job.Exhausted,
-			"queue %s has as many jobs that wait as it takes, %d: submit again when some have been started", queue,
-			check.Most)
 	}
 	return nil
 }

@@ -20,29 +20,17 @@ func (t *tx) admit(sub *store.Submission, queue string) error {
 			return err
 		}
 		if !there {
-			return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it",
-				queue)
+			return store.NoQueue(queue)
 		}
 	}
 	if check.Most == 0 {
 		return nil
 	}
 	n, err := t.waitingIn(place{tenant, queue})
-	if err != nil || n <= check.Most {
+	if err != nil {
 		return err
 	}
-	together := 0
-	for i := range sub.Jobs {
-		if sub.Jobs[i].Job.Queue == queue {
-			together++
-		}
-	}
-	if together > check.Most {
-		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
-			queue, check.Most, together)
-	}
-	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
-		"some have been started", queue, check.Most)
+	return sub.Admit(queue, n)
 }
 
 // waitingIn returns how many jobs wait in a queue. They are counted once; from then on every change
