@@ -408,7 +408,7 @@ SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`
 
 // submit looks at what is there, decides which jobs are made, and makes them.
 func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submitted, eff store.Effects, err error) {
-	l, err := t.lookAround(sub)
+	l, err := t.lookUp(sub)
 	if err != nil {
 		return nil, eff, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A standing is how a job stands that somebody else is interested in.
+// A standing is a job as far as a submission needs it: where it stands, and what it was made from.
 type standing struct {
 	job.Job
 	fingerprint []byte
@@ -37,24 +37,25 @@ type uniqueKey struct {
 	key  string
 }
 
-// Surroundings are what is there when jobs are submitted, and what is to become of it. What must
-// stay as it is until they are made is locked.
-type surroundings struct {
+// existing is what a submission finds in the database: jobs, unique keys, queues. What must not
+// change before the new jobs are made is locked. Jobs that this call makes are added, for those that
+// follow.
+type existing struct {
 	sub      *store.Submission
 	now      time.Time
 	answered []store.Submitted // the call was made before, under its idempotency key
 
-	jobs     map[job.ID]standing // those of this call, and those that others wait for: there already, or made so far
+	jobs     map[job.ID]standing // the jobs of this call, and their prerequisites
 	external map[string]standing // by external id
 	holders  map[uniqueKey]job.ID
 	reserved map[uniqueKey]job.ID // by this call, before anything was decided
-	queues   map[string]bool      // that have a document
-	waiting  map[string]int       // jobs in queues that have a bound
+	queues   map[string]bool      // those that have a document
+	waiting  map[string]int       // jobs in each queue that has a bound
 
 	lines []job.QueueKind // of ready jobs that were locked
-	needs []job.ID        // an edge each: of needs,
-	after []job.ID        // the job that waits for it,
-	need  []string        // and how it must end
+	needs []job.ID        // prerequisites; the lists run side by side
+	after []job.ID        // the job that waits for it
+	need  []string        // how it must end
 }
 
 // keysOf returns the unique keys of a job in their order, each once.
@@ -71,9 +72,9 @@ func compareKeys(a, b uniqueKey) int {
 	return strings.Compare(a.kind+"\x00"+string(a.mode)+"\x00"+a.key, b.kind+"\x00"+string(b.mode)+"\x00"+b.key)
 }
 
-// lookAround locks and reads what a submission depends on.
-func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
-	l := &surroundings{
+// lookUp reads what a submission depends on, and locks it.
+func (t *tx) lookUp(sub *store.Submission) (*existing, error) {
+	l := &existing{
 		sub: sub, jobs: map[job.ID]standing{}, external: map[string]standing{}, holders: map[uniqueKey]job.ID{},
 		reserved: map[uniqueKey]job.ID{}, queues: map[string]bool{}, waiting: map[string]int{},
 	}
@@ -123,9 +124,9 @@ func (t *tx) lookAround(sub *store.Submission) (*surroundings, error) {
 		}, uuids(made)))
 }
 
-// lockQueues keeps the queues that are checked as they are: documents are not deleted, and in a
-// queue with a bound one call after the other submits.
-func (l *surroundings) lockQueues() (qs []*query) {
+// lockQueues locks the queues that are checked. Their documents cannot be deleted, and calls that
+// submit to a queue with a bound follow one another.
+func (l *existing) lockQueues() (qs []*query) {
 	var documents, bounded []string
 	for name, check := range l.sub.Queues {
 		if check.Document {
@@ -153,9 +154,9 @@ func (l *surroundings) lockQueues() (qs []*query) {
 	return qs
 }
 
-// lockJobs finds the jobs of the call that are there already, and those that they are to wait for.
-// None of these can end before the commit, so none ends without knowing of the new jobs.
-func (l *surroundings) lockJobs() []*query {
+// lockJobs finds the jobs of the call that exist already, and the prerequisites of the new ones. A
+// prerequisite cannot end before the commit, so its end finds the new jobs.
+func (l *existing) lockJobs() []*query {
 	var ids, needs [][16]byte
 	var externals []string
 	for i := range l.sub.Jobs {
@@ -191,10 +192,9 @@ func (l *surroundings) lockJobs() []*query {
 	return qs
 }
 
-// reserveKeys takes every unique key of the call that is free, in the order of keys: here and
-// nowhere else a call waits for another one's keys. Of two jobs of the call with one key the first
-// gets it.
-func (l *surroundings) reserveKeys() []*query {
+// reserveKeys takes every unique key of the call that is free, in the order of keys. Only here does
+// a call wait for keys of another call. If two of its jobs have the same key, the first gets it.
+func (l *existing) reserveKeys() []*query {
 	type reservation struct {
 		uniqueKey
 		job job.ID
@@ -237,10 +237,10 @@ func (l *surroundings) reserveKeys() []*query {
 	}
 }
 
-// known answers a job that need not be made. Otherwise its unique keys are its own.
-func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err error) {
+// known answers a job that exists already. Otherwise it gives the job its unique keys.
+func (l *existing) known(n *store.New) (a store.Submitted, known bool, err error) {
 	defer func() {
-		if known { // the keys that it took are free for the jobs of the call that follow
+		if known { // its keys are free for the jobs of the call that follow
 			for _, k := range keysOf(n) {
 				if l.holders[k] == n.Job.ID && l.reserved[k] == n.Job.ID {
 					delete(l.holders, k)
@@ -286,9 +286,9 @@ func (l *surroundings) known(n *store.New) (a store.Submitted, known bool, err e
 	return a, false, nil
 }
 
-// tie counts in a job what it waits for, and returns a prerequisite that has ended otherwise than
-// needed.
-func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
+// tie counts the prerequisites that a job waits for. It returns one that has ended in another way
+// than the job needs.
+func (l *existing) tie(n *store.New) (unmet *job.Job, err error) {
 	for _, a := range store.Strongest(n.After) {
 		switch p, there := l.jobs[a.Job]; {
 		case !there || p.Tenant != l.sub.Tenant:
@@ -307,8 +307,8 @@ func (l *surroundings) tie(n *store.New) (unmet *job.Job, err error) {
 	return unmet, nil
 }
 
-// inserts notes that a job is made, for those of the call that follow.
-func (l *surroundings) inserts(n *store.New, canceled bool) {
+// inserts notes that a job is made: the jobs of the call that follow see it.
+func (l *existing) inserts(n *store.New, canceled bool) {
 	st := standing{Job: n.Job, fingerprint: n.Fingerprint[:]}
 	st.Tenant = l.sub.Tenant
 	switch {
@@ -326,7 +326,7 @@ func (l *surroundings) inserts(n *store.New, canceled bool) {
 }
 
 // admit checks the queues of the jobs that are made.
-func (l *surroundings) admit(in *insertion) error {
+func (l *existing) admit(in *insertion) error {
 	more := map[string]int{}
 	for _, n := range in.jobs {
 		queue := n.Job.Queue
@@ -345,9 +345,9 @@ func (l *surroundings) admit(in *insertion) error {
 	return nil
 }
 
-// ties returns the queries that tie the new jobs to others: edges to those that they wait for, and
-// the unique keys that were reserved for jobs which are not made.
-func (l *surroundings) ties() (qs []*query) {
+// ties returns the queries that tie the new jobs to other rows: to their prerequisites, and to
+// unique keys that were reserved for a job which is not made.
+func (l *existing) ties() (qs []*query) {
 	if len(l.needs) > 0 {
 		needs := uuids(l.needs)
 		qs = append(qs, do(`INSERT INTO pawl.prerequisites (needs, job, need) SELECT *
@@ -355,7 +355,7 @@ func (l *surroundings) ties() (qs []*query) {
 			do(tieNeeds, needs, int(job.TieDependants)))
 	}
 	var kinds, modes, keys []string
-	var jobs [][16]byte // zero: nobody's any more
+	var jobs [][16]byte // zero: no job has it any more
 	for k, first := range l.reserved {
 		if now := l.holders[k]; now != first {
 			kinds, modes, keys, jobs = append(kinds, k.kind), append(modes, string(k.mode)), append(keys, k.key),
@@ -373,9 +373,9 @@ func (l *surroundings) ties() (qs []*query) {
 	return qs
 }
 
-// lockNeeds locks the jobs that are waited for ($1), in the order of their ids, until the new jobs
-// stand behind them: those that nobody has waited for as what tieNeeds is about to write ($2), all
-// others so that they cannot end meanwhile, which any number of submissions may do side by side.
+// lockNeeds locks prerequisites ($1) in the order of their ids. Those that no job waits for yet are
+// locked for tieNeeds, which writes tie $2. The others are only kept from ending: many submissions
+// may do that side by side.
 const lockNeeds = `SELECT FROM (SELECT DISTINCT i FROM unnest($1::uuid[]) i ORDER BY i OFFSET 0) u
 	LEFT JOIN LATERAL (SELECT FROM pawl.jobs j WHERE j.id = u.i AND j.ties & $2::int = 0 FOR NO KEY UPDATE
 		OFFSET 0) first ON true
@@ -383,8 +383,8 @@ const lockNeeds = `SELECT FROM (SELECT DISTINCT i FROM unnest($1::uuid[]) i ORDE
 
 const tieNeeds = `UPDATE pawl.jobs j SET ties = j.ties | $2::int WHERE j.id = ANY ($1::uuid[]) AND j.ties & $2::int = 0`
 
-// broken returns a new job as it is inserted, whose prerequisite has failed already.
-func (l *surroundings) broken(n *store.New) job.Job {
+// broken returns the first row of a new job whose prerequisite has failed already.
+func (l *existing) broken(n *store.New) job.Job {
 	j := n.Job
 	j.Tenant, j.Place, j.Epoch, j.N, j.Attempt = l.sub.Tenant, job.Place{State: job.Waiting, Custody: job.Gate}, 1, 1, 1
 	j.Lane, j.Created, j.Since = job.LaneOf(j.State, j.Program(), 0), l.now, l.now
