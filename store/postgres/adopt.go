@@ -215,7 +215,7 @@ func (w *walking) queries() (qs []*query) {
 	return qs
 }
 
-const (
+var (
 	// pickWalk says to the statements that follow which tenant's walk waits for the longest. Before
 	// its first step it waits for those who write for the tenant: jobs may be among what they have
 	// not committed yet, which were submitted when no limit was set. Who comes later waits for this
@@ -242,14 +242,14 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 
 	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the
 	// walk goes along the only index that has all jobs in an order which does not change.
-	walkPage = `
-SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind = 'app' THEN
+	walkPage = store.SQL(`
+SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind = {KindApp} THEN
 	json_build_object('system', s.request -> 'system', 'resources',
 		json_build_object('partition', s.request #> '{resources,partition}')) END, p.custody
 FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits, j.ties, j.live, j.custody FROM pawl.jobs j WHERE j.id > $2
 	ORDER BY j.id LIMIT $3) p
 LEFT JOIN LATERAL (SELECT s.owner, s.kind, s.request FROM pawl.specs s WHERE p.mine AND s.id = p.id OFFSET 0) s ON true
-ORDER BY p.id`
+ORDER BY p.id`)
 
 	takeIn = `UPDATE pawl.jobs j SET ties = ($2::int[])[array_position($1::uuid[], j.id)],
 		owner = ($3::text[])[array_position($1::uuid[], j.id)],

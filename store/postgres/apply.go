@@ -345,7 +345,7 @@ const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = 
 // judged is the beginning of a statement that judges changes, whose last verdict is that they are
 // to be made. What it needs for that are the parameters 1 to 12 of applyChanges.
 func judged(types, names, columns, verdict string) string {
-	return `
+	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), sessions_alive AS MATERIALIZED (
@@ -366,10 +366,10 @@ WITH x AS MATERIALIZED (
 		WHEN c.session IS NULL
 			AND ((c.duty, coalesce(c.term, 0)) IN (SELECT a.name, a.term FROM duties_alive a)) IS NOT TRUE THEN 'fenced'
 		-- A session decides on the jobs that it holds, a duty on those that run or are blocked.
-		WHEN j.custody = 'worker' AND j.session IS DISTINCT FROM c.session THEN 'fenced'
-		WHEN j.custody <> 'worker' AND (c.duty IS NULL OR j.custody NOT IN ('monitor', 'recovery')) THEN 'fenced'
+		WHEN j.custody = {Worker} AND j.session IS DISTINCT FROM c.session THEN 'fenced'
+		WHEN j.custody <> {Worker} AND (c.duty IS NULL OR j.custody NOT IN ({Monitor}, {Recovery})) THEN 'fenced'
 		WHEN j.n <> c.n OR j.state <> c.from_state OR j.custody <> c.from_custody THEN 'conflict'
-		WHEN j.custody IN ('worker', 'monitor') AND c.custody <> j.custody AND j.wish <> coalesce(c.met, '') THEN 'wish'
+		WHEN j.custody IN ({Worker}, {Monitor}) AND c.custody <> j.custody AND j.wish <> coalesce(c.met, '') THEN 'wish'
 		` + verdict + `
 		END AS verdict, x.now, x.ord AS tx_ord
 	FROM x CROSS JOIN unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::uuid[],
@@ -386,21 +386,21 @@ WITH x AS MATERIALIZED (
 		OFFSET 0
 	) m ON true
 	OFFSET 0 -- what is computed once is not computed again by everyone who asks for it; the same below
-)`
+)`)
 }
 
 // judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard
 // holds it answers turns, and makes none.
-var judgeChanges = judged(``, ``, ``, `ELSE 'turns'`) + `
-SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END
+var judgeChanges = store.SQL(judged(``, ``, ``, `ELSE 'turns'`) + `
+SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN {CauseDiverted} THEN 'diverted' ELSE 'applied' END
 	ELSE m.verdict END,
 	CASE m.verdict WHEN 'made' THEN m.made_state ELSE coalesce(m.at_state, m.ended_state) END,
-	CASE m.verdict WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
+	CASE m.verdict WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, {None}) END,
 	CASE m.verdict WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE m.verdict WHEN 'made' THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
 	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, NULL::timestamptz, false
-FROM judged m`
+FROM judged m`)
 
 // applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
 //
@@ -416,35 +416,36 @@ FROM judged m`
 //
 // 2 to 5 are where the change goes out from, 10 to 23 what it makes. flags: 1 intent, 2 over, 4
 // retry, 8 recovery, 16 crash, 32 clear. lane: that of a program which is no suspect.
-var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[], $17::json[], $18::text[],
+var applyChanges = store.SQL(judged(`, $13::text[], $14::text[], $15::text[], $16::text[], $17::json[], $18::text[],
 	$19::int[], $20::interval[],
 		$21::json[], $22::json[], $23::json[], $24::text[], $25::json[]`,
 	`, state, lane, code, message, data, resume, set_flags, delay, resolved, result, work, cause, path`,
 	`coalesce(c.set_flags, 0) AS flags, CASE WHEN c.delay IS NOT NULL THEN x.now + c.delay ELSE j.due END AS new_due,
 		j.ord, j.needs, j.ties, j.limits, j.told, j.priority, j.created, j.claim, j.attempt, j.recoveries,
 			j.suspect, j.launch, j.since, j.work AS at_work, j.result AS at_result, `,
-	`WHEN j.ties & `+tieLimited+` <> 0 AND (j.kind = 'app' OR c.custody <> 'worker' OR coalesce(c.set_flags, 0) & 4 <> 0)
+	`WHEN j.ties & {TieLimited} <> 0
+			AND (j.kind = {KindApp} OR c.custody <> {Worker} OR coalesce(c.set_flags, 0) & 4 <> 0)
 		THEN 'turns'
 		ELSE 'go'`) + `, gated AS (
-	SELECT g.*, g.custody IN ('gate', 'ready') AND g.state IN ('WAITING', 'PENDING') AS asks,
+	SELECT g.*, g.custody IN ({Gate}, {Ready}) AND g.state IN ({Waiting}, {Pending}) AS asks,
 		coalesce(g.new_due > g.now, false) OR g.needs > 0 AS shut,
 		g.flags & 2 = 0 AND (g.live OR g.flags & 1 <> 0) AS new_live
 	FROM judged g OFFSET 0
 ), placed AS (
 	-- The gate has the last word on where a job waits.
 	SELECT g.*, g.verdict = 'go' AS go,
-		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN 'WAITING' ELSE 'PENDING' END AS new_state,
-		CASE WHEN g.custody NOT IN ('gate', 'ready') THEN g.custody WHEN g.asks AND g.shut THEN 'gate'
-			WHEN g.new_due > g.now AND g.state IN ('PROCESSING_INPUTS', 'SUBMITTING_JOB') AND NOT g.new_live
-				THEN 'gate' -- it waits for its moment
-			ELSE 'ready' END AS new_custody
+		CASE WHEN NOT g.asks THEN g.state WHEN g.shut THEN {Waiting} ELSE {Pending} END AS new_state,
+		CASE WHEN g.custody NOT IN ({Gate}, {Ready}) THEN g.custody WHEN g.asks AND g.shut THEN {Gate}
+			WHEN g.new_due > g.now AND g.state IN ({ProcessingInputs}, {SubmittingJob}) AND NOT g.new_live
+				THEN {Gate} -- it waits for its moment
+			ELSE {Ready} END AS new_custody
 	FROM gated g OFFSET 0
 ), made AS MATERIALIZED (
-	-- It is read many times. To take a column from a row, those before it have to be walked through: what is asked of every
-	-- row stands first, and what few need last.
-	SELECT p.go AND p.new_custody = 'none' AS ends, p.go AND p.new_custody <> 'none' AS goes_on,
+	-- It is read many times. To take a column from a row, those before it have to be walked
+	-- through: what is asked of every row stands first, and what few need last.
+	SELECT p.go AND p.new_custody = {None} AS ends, p.go AND p.new_custody <> {None} AS goes_on,
 		p.go AND p.resolved IS NOT NULL AS resolves, p.go AND p.path IS NOT NULL AS walks,
-		p.go AND p.new_live AND p.new_custody IN ('none', 'user') AS astray, p.ties, p.id, p.go,
+		p.go AND p.new_live AND p.new_custody IN ({None}, {User}) AS astray, p.ties, p.id, p.go,
 		p.new_custody <> p.at_custody AS moved, p.n, p.steps, p.tenant, greatest(p.ord, p.tx_ord) AS new_ord,
 			p.epoch, p.new_state, p.new_custody, p.now,
 		p.cause, p.session, p.duty, p.code, p.message, p.data, p.digest,
@@ -453,8 +454,8 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 			ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
 		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work,
 			coalesce(p.result, p.at_result) AS new_result,
-		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = 'gate'
-			OR p.new_state = 'PAUSED' AND p.resume = 'WAITING' THEN p.new_due END AS new_due,
+		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = {Gate}
+			OR p.new_state = {Paused} AND p.resume = {Waiting} THEN p.new_due END AS new_due,
 		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
 		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause,
 			p.ended_state, p.ended_epoch, p.ended_n, p.limits
@@ -470,13 +471,13 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 			code, message, work, result)
 	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody,
 		m.epoch + m.moved::int, m.n + m.steps,
-		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN 'alone' WHEN m.kind = 'app' THEN m.lane
-			ELSE 'task' END, CASE WHEN NOT m.moved THEN m.session END,
+		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN {LaneAlone} WHEN m.kind = {KindApp} THEN m.lane
+			ELSE {LaneTask} END, CASE WHEN NOT m.moved THEN m.session END,
 		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch,
 			m.new_live,
 		CASE WHEN m.moved THEN m.now ELSE m.since END, m.new_due,
-		m.needs, m.ties, m.told, CASE WHEN m.new_state = 'PAUSED' THEN '' ELSE m.at_wish END, m.wished_by,
-		CASE WHEN m.new_state IN ('BLOCKED', 'PAUSED') THEN coalesce(m.resume, '')
+		m.needs, m.ties, m.told, CASE WHEN m.new_state = {Paused} THEN '' ELSE m.at_wish END, m.wished_by,
+		CASE WHEN m.new_state IN ({Blocked}, {Paused}) THEN coalesce(m.resume, '')
 			ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
 		m.new_work, m.new_result
 	FROM made m WHERE m.goes_on
@@ -520,21 +521,21 @@ var applyChanges = judged(`, $13::text[], $14::text[], $15::text[], $16::text[],
 	WHERE m.walks
 ), freed AS (
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m
-		WHERE m.ends AND m.ties & (` + tieUnique + `) <> 0))
+		WHERE m.ends AND m.ties & ({TieUniqueStart} | {TieUniqueDone}) <> 0))
 ), owed AS (
 	INSERT INTO pawl.followups (debt, job, at)
-	SELECT 'dependants', m.id, m.now FROM made m WHERE m.ends AND m.ties & ` + tieDependants + ` <> 0 ORDER BY m.id
+	SELECT {DebtDependants}, m.id, m.now FROM made m WHERE m.ends AND m.ties & {TieDependants} <> 0 ORDER BY m.id
 )
 SELECT m.i,
-	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END
-		WHEN 'made' THEN CASE m.made_cause WHEN 'diverted' THEN 'diverted' ELSE 'applied' END ELSE m.verdict END,
+	CASE m.verdict WHEN 'go' THEN CASE m.cause WHEN {CauseDiverted} THEN 'diverted' ELSE 'applied' END
+		WHEN 'made' THEN CASE m.made_cause WHEN {CauseDiverted} THEN 'diverted' ELSE 'applied' END ELSE m.verdict END,
 	CASE m.verdict WHEN 'go' THEN m.new_state WHEN 'made' THEN m.made_state
 		ELSE coalesce(m.at_state, m.ended_state) END,
-	CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, 'none') END,
+	CASE m.verdict WHEN 'go' THEN m.new_custody WHEN 'made' THEN m.made_custody ELSE coalesce(m.at_custody, {None}) END,
 	CASE m.verdict WHEN 'go' THEN m.epoch + m.moved::int WHEN 'made'
 		THEN m.epoch + (m.made_custody <> m.from_custody)::int
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
-	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = 'gate' THEN m.new_due END,
-	m.ends AND m.ties & ` + tieDependants + ` <> 0
-FROM made m, checked`
+	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = {Gate} THEN m.new_due END,
+	m.ends AND m.ties & {TieDependants} <> 0
+FROM made m, checked`)

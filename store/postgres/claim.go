@@ -110,9 +110,9 @@ func some(list []string) []string {
 
 // launches tells of a ready job whether its claim is the intent to launch its program, as
 // [job.Claim] says.
-const launches = `(j.state = 'SUBMITTING_JOB' AND j.lane = '` + string(job.LaneLaunch) + `' AND NOT j.live
+var launches = store.SQL(`(j.state = {SubmittingJob} AND j.lane = {LaneLaunch} AND NOT j.live
 	AND j.wish = '' AND NOT EXISTS (SELECT FROM pawl.limits r WHERE r.tenant = j.tenant
-		AND r.key >= '` + job.RateLaunches + `/' AND r.key < '` + job.RateLaunches + `0' AND r.rate IS NOT NULL))`
+		AND r.key >= '` + job.RateLaunches + `/' AND r.key < '` + job.RateLaunches + `0' AND r.rate IS NOT NULL))`)
 
 // claimOnce lets one copy of a call follow the other: the repeat need not wait for the end of the
 // first. It is a statement of its own, so that the next one sees what the first copy has claimed.
@@ -143,7 +143,7 @@ SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true
 // The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who
 // comes second waits for the first, and then this statement finds the session ended, or expiry
 // finds these jobs.
-const (
+var (
 	claimAlive = `
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
@@ -155,34 +155,34 @@ WITH x AS MATERIALIZED (
 	SELECT j.id FROM alive a CROSS JOIN LATERAL (
 		SELECT j.id FROM pawl.jobs j WHERE j.session = a.id AND j.claim = $1 OFFSET 0) j
 ), `
-	claimTake = `, locked AS MATERIALIZED (
+	claimTake = store.SQL(`, locked AS MATERIALIZED (
 	SELECT pawl.clock() AS now, h.intended -- all of them first: what was waited for has moved meanwhile
 	FROM (SELECT coalesce(array_agg(h.id) FILTER (WHERE h.chosen AND h.launches), '{}') AS intended FROM heads h) h
 ), took AS (
 	UPDATE pawl.jobs j SET
-		state = CASE WHEN j.state <> 'PENDING' THEN j.state WHEN j.kind = 'app' THEN 'PROCESSING_INPUTS'
-			ELSE 'RUNNING' END,
-		custody = 'worker', epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2,
+		state = CASE WHEN j.state <> {Pending} THEN j.state WHEN j.kind = {KindApp} THEN {ProcessingInputs}
+			ELSE {Running} END,
+		custody = {Worker}, epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2,
 			claim = $1, since = locked.now,
 		due = NULL, resume = '', code = '', message = CASE WHEN j.id = ANY (locked.intended)
-			THEN '` + job.Launching + `' ELSE '' END,
+			THEN {Launching} ELSE '' END,
 		launch = j.launch + (j.id = ANY (locked.intended))::int, live = j.live OR j.id = ANY (locked.intended)
 	FROM x, locked WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
 	RETURNING ` + livingRow + `, j.tenant
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, message)
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, 'claim', $2,
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, {CauseClaim}, $2,
 		nullif(t.message, '') FROM took t
 ), started AS (
 	-- Ties are few: only who has them is looked up.
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
-		WHERE t.ties & ` + tieUniqueStart + ` <> 0))
-		AND u.mode || '' = 'start'
+		WHERE t.ties & {TieUniqueStart} <> 0))
+		AND u.mode || '' = {UntilStart}
 ), answer AS (
 	SELECT * FROM took
 	UNION ALL
 	SELECT ` + livingRow + `, j.tenant FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT r.id FROM repeated r))
-)`
+)`)
 
 	claimed = `
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
@@ -197,28 +197,29 @@ FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
 FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
-	claimHeads = claimAlive + `lines AS MATERIALIZED (
+	claimHeads = store.SQL(claimAlive + `lines AS MATERIALIZED (
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
 	FROM alive a, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
 		unnest($7::text[], $8::int[]) l(lane, slots)
-	WHERE a.works AND (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND NOT EXISTS (SELECT FROM repeated)
+	WHERE a.works AND (l.lane = {LaneAlone} OR (k.kind = {KindApp}) <> (l.lane = {LaneTask}))
+		AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
 	-- Each line is read from its head, and no further than the slots reach.
 	SELECT h.id, h.launches, row_number() OVER (PARTITION BY l.lane
 		ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
 	FROM lines l CROSS JOIN LATERAL (
 		SELECT j.id, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
-		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine
+		WHERE j.custody = {Ready} AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine
 			AND j.lane = l.lane
 			AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		ORDER BY j.priority, j.created, j.id LIMIT l.slots
 		FOR NO KEY UPDATE SKIP LOCKED
 	) h
-)` + claimTake
+)` + claimTake)
 
-	claimNamed = claimAlive + `found AS MATERIALIZED (
+	claimNamed = store.SQL(claimAlive + `found AS MATERIALIZED (
 	SELECT j.id, j.lane, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
-	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = 'ready' AND j.queue || '' = ANY ($3::text[])
+	WHERE j.id = ANY ($9::uuid[]) AND j.custody || '' = {Ready} AND j.queue || '' = ANY ($3::text[])
 		AND j.kind || '' = ANY ($4::text[])
 		AND (j.machine = '' OR j.machine = $5::text) AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 		AND EXISTS (SELECT FROM alive a WHERE a.works) AND NOT EXISTS (SELECT FROM repeated)
@@ -227,5 +228,5 @@ FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 	SELECT f.id, f.launches, row_number() OVER (PARTITION BY f.lane
 		ORDER BY f.priority, f.created, f.id) <= l.slots AS chosen
 	FROM found f JOIN unnest($7::text[], $8::int[]) l(lane, slots) ON l.lane = f.lane
-)` + claimTake
+)` + claimTake)
 )

@@ -58,5 +58,5 @@ func (s *search) tally(l lead) (sql string, args []any) {
 }
 
 // waiting finds the jobs that wait in a queue.
-const waiting = `SELECT 1 FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.tenant = $1
-	UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.custody || '' = 'gate' AND j.queue = $2 AND j.tenant = $1`
+var waiting = store.SQL(`SELECT 1 FROM pawl.jobs j WHERE j.custody = {Ready} AND j.queue = $2 AND j.tenant = $1
+	UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.custody || '' = {Gate} AND j.queue = $2 AND j.tenant = $1`)

@@ -48,7 +48,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 	return store.Demands(c, ready, claimants), nil
 }
 
-const (
+var (
 	claimantsThere = `
 SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n)
 	FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
@@ -57,7 +57,7 @@ FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND 
 	// readyLines counts the jobs in lines, each up to the slots of all, and one at least.
 	//
 	//	1 queues  2 kinds  3 machine  4 tenants, NULL: all  5 lanes
-	readyLines = `
+	readyLines = store.SQL(`
 WITH slots AS MATERIALIZED (
 	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n
 		FROM unnest($5::text[]) l(lane), pawl.sessions s
@@ -68,11 +68,11 @@ FROM unnest($1::text[]) q(queue), unnest($2::text[]) k(kind), (SELECT '' UNION S
 	slots l CROSS JOIN LATERAL (
 	SELECT count(*) AS n FROM (
 		SELECT FROM pawl.jobs j
-		WHERE j.custody = 'ready' AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
+		WHERE j.custody = {Ready} AND j.queue = q.queue AND j.kind = k.kind AND j.machine = m.machine
 			AND j.lane = l.lane
 			AND ($4::text[] IS NULL OR j.tenant = ANY ($4::text[]))
 		LIMIT l.n
 	) h
 ) r
-WHERE (l.lane = 'alone' OR (k.kind = 'app') <> (l.lane = 'task')) AND r.n > 0`
+WHERE (l.lane = {LaneAlone} OR (k.kind = {KindApp}) <> (l.lane = {LaneTask})) AND r.n > 0`)
 )

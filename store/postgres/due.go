@@ -89,7 +89,7 @@ func (d *dues) first() time.Time {
 // these that are to fail, as [groups.Group.Fails] says, which of the jobs of a group is the one
 // that is to fail first.
 var (
-	gateDue   = `(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due IS NOT NULL)`
+	gateDue   = store.SQL(`(SELECT min(j.due) FROM pawl.jobs j WHERE j.custody = {Gate} AND j.due IS NOT NULL)`)
 	groupsDue = `(SELECT min(g.wake) FROM pawl.groups g WHERE g.wake IS NOT NULL)`
 	failsDue  = `(SELECT min(CASE WHEN g.next > u.until THEN u.until
 		ELSE u.until + interval '` + strconv.Itoa(int(groups.LateTestGrace.Seconds())) + ` seconds' END) FROM pawl.groups g
@@ -102,19 +102,19 @@ var (
 // still holds one, the schedule does not any more. A job under limits, which has no turns while it
 // waits for a time, takes its place in line, and one in order that has not kept its turn there: it
 // waits for its turn since now, and no history tells of that.
-const dueJobs = `
+var dueJobs = store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now, ` + ord + ` AS ord
 ), due AS MATERIALIZED (
-	SELECT j.id FROM pawl.jobs j WHERE j.custody = 'gate' AND j.due <= (SELECT now FROM x) ORDER BY j.due
+	SELECT j.id FROM pawl.jobs j WHERE j.custody = {Gate} AND j.due <= (SELECT now FROM x) ORDER BY j.due
 		LIMIT $1 FOR UPDATE SKIP LOCKED
 ), moved AS (
 	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & ` + tieOrder + ` = 0 AND j.ordered IS NOT NULL
+		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & {TieOrder} = 0 AND j.ordered IS NOT NULL
 			THEN j.ordered
-			WHEN j.kind = 'app' AND j.state = 'WAITING' THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
-		state = CASE WHEN ` + goes + ` AND j.state = 'WAITING' THEN 'PENDING' ELSE j.state END, custody = CASE
-			WHEN ` + goes + ` THEN 'ready' ELSE j.custody END,
+			WHEN j.kind = {KindApp} AND j.state = {Waiting} THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
+		state = CASE WHEN ` + goes + ` AND j.state = {Waiting} THEN {Pending} ELSE j.state END, custody = CASE
+			WHEN ` + goes + ` THEN {Ready} ELSE j.custody END,
 		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + `
 			OR j.needs = 0 THEN x.now ELSE j.since END,
 		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
@@ -122,20 +122,20 @@ WITH x AS MATERIALIZED (
 			ELSE j.message END
 	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
 	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line,
-		j.custody = 'ready' AS goes
+		j.custody = {Ready} AS goes
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
-	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, 'due' FROM moved m WHERE m.goes
+	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, {CauseDue} FROM moved m WHERE m.goes
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
 	SELECT DISTINCT m.tenant, m.line, x.now FROM x, moved m WHERE m.line IS NOT NULL
 )
-SELECT m.goes, m.queue, m.kind, m.line IS NOT NULL FROM moved m`
+SELECT m.goes, m.queue, m.kind, m.line IS NOT NULL FROM moved m`)
 
 // goes says of a job in custody gate whose time has come that it is ready. One that waited for its
 // moment has all else that it needs, unless a limit has been set meanwhile: then it has no turn for
 // its launch.
-const goes = `CASE j.state WHEN 'WAITING' THEN j.needs = 0
-	AND (j.ties & ` + tieLimited + ` = 0 OR j.ties & ` + tieOrder + ` <> 0 AND j.limits IS NULL)
-	WHEN 'SUBMITTING_JOB' THEN j.ties & (` + tieLimited + ` | ` + tieTurn + `) <> ` + tieLimited + `
-		OR j.limits IS NULL ELSE true END`
+var goes = store.SQL(`CASE j.state WHEN {Waiting} THEN j.needs = 0
+	AND (j.ties & {TieLimited} = 0 OR j.ties & {TieOrder} <> 0 AND j.limits IS NULL)
+	WHEN {SubmittingJob} THEN j.ties & ({TieLimited} | {TieTurn}) <> {TieLimited}
+		OR j.limits IS NULL ELSE true END`)

@@ -109,7 +109,7 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 	return eff, nil
 }
 
-const (
+var (
 	// expireAhead has leases end that are longer than they can be: the clock of the database was
 	// put back since. Whoever lives renews soon; of the dead nobody would else hear until the clock
 	// is where it was.
@@ -165,14 +165,14 @@ WITH RECURSIVE holders AS (
 SELECT pawl.clock(), j.crashed, ` + columns + ` FROM taken j ` + itsSpec
 
 	// linesReady goes along the ready index, a step for each line, and $1 of them at most.
-	linesReady = `
+	linesReady = store.SQL(`
 WITH RECURSIVE lines AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, 0 AS i
 	UNION ALL
 	SELECT n.queue, n.kind, l.i + 1 FROM lines l CROSS JOIN LATERAL (
-		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = 'ready'
+		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = {Ready}
 			AND (j.queue, j.kind) > (l.queue, l.kind) ORDER BY j.queue, j.kind LIMIT 1
 	) n WHERE l.i < $1
 )
-SELECT l.queue, l.kind FROM lines l WHERE l.i > 0`
+SELECT l.queue, l.kind FROM lines l WHERE l.i > 0`)
 )

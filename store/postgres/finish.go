@@ -71,7 +71,7 @@ func (a *asking) finished() store.Applied {
 // hands them on. finishPlain leaves it alone: a task without limits does not pay for what is done
 // for those that have some.
 var (
-	finishTasks = ends(`j.ties IN (0, `+tieLimited+` | `+tieTurn+`)`, `d.ties & `+tieLimited, `, returned AS (
+	finishTasks = ends(`j.ties IN (0, {TieLimited} | {TieTurn})`, `d.ties & {TieLimited}`, `, returned AS (
 	DELETE FROM pawl.turns t WHERE t.job = ANY (ARRAY(SELECT d.id FROM done d WHERE d.ties <> 0))
 		RETURNING t.tenant, t.key
 ), owed AS (
@@ -90,7 +90,7 @@ SELECT d.i, false, false FROM done d`)
 
 // ends is a statement that finishes tasks that are tied so, and then does more.
 func ends(tied, keeps, more string) string {
-	return `
+	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT s.id AS session, ` + ord + ` AS ord FROM pawl.sessions s
 	WHERE s.id = $2 AND s.ended IS NULL AND s.lease_until > pawl.clock()
@@ -105,7 +105,7 @@ WITH x AS MATERIALIZED (
 		ORDER BY u.job
 	) c CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = c.job OFFSET 0 FOR UPDATE) j
 	WHERE j.epoch = c.epoch
-		AND j.n = c.n AND j.custody = 'worker' AND j.state = 'RUNNING'
+		AND j.n = c.n AND j.custody = {Worker} AND j.state = {Running}
 		AND j.session = x.session
 		AND j.wish = '' AND ` + tied + ` AND NOT j.live
 ), t AS MATERIALIZED (
@@ -118,16 +118,16 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
 		since, ended, needs, ties, limits, told, wished_by,
 		code, message, work, result)
-	SELECT d.id, d.tenant, 'FINISHED', d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect,
+	SELECT d.id, d.tenant, {Finished}, d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect,
 		d.launch, d.created, d.now, d.now, d.needs, ` + keeps + `, d.limits,
-		d.told, d.wished_by, 'NORMAL_COMPLETION', '', d.work, d.result
+		d.told, d.wished_by, {NormalCompletion}, '', d.work, d.result
 	FROM done d
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code, change)
-	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, 'FINISHED', 'none', d.now, 'work', d.session,
-		'NORMAL_COMPLETION', d.digest
+	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, {Finished}, {None}, d.now, {CauseWork}, d.session,
+		{NormalCompletion}, d.digest
 	FROM done d
-)` + more
+)` + more)
 }
 
 // payer is the tenant whose turns lock this transaction has.
@@ -162,9 +162,9 @@ SELECT o.crowded, CASE
 
 // turnsLockToTry is the tenant, some of whose jobs are under limits, if its turns lock is had.
 func turnsLockToTry(jobs string) string {
-	return `SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[])
-		AND j.ties & ` + tieLimited + ` <> 0 LIMIT 1) l
-		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`
+	return store.SQL(`SELECT l.tenant FROM (SELECT j.tenant FROM pawl.jobs j WHERE j.id = ANY (` + jobs + `::uuid[])
+		AND j.ties & {TieLimited} <> 0 LIMIT 1) l
+		WHERE pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||l.tenant, 0))`)
 }
 
 func turnsLockOf(lock string) string {
@@ -240,20 +240,20 @@ SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one 
 			AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
 		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits
 			ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
-	UPDATE pawl.jobs j SET state = 'RUNNING', custody = 'worker', epoch = j.epoch + 2, n = j.n + 2,
+	UPDATE pawl.jobs j SET state = {Running}, custody = {Worker}, epoch = j.epoch + 2, n = j.n + 2,
 		ord = greatest(j.ord, x.ord), session = $2, claim = $1,
-		since = x.now, due = NULL, ties = j.ties | `+tieTurn+`, line = NULL, resume = '', code = '', message = ''
+		since = x.now, due = NULL, ties = j.ties | {TieTurn}, line = NULL, resume = '', code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE g.chosen))
 	RETURNING `+livingRow+`, j.tenant
 ), claims AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
-	SELECT t.id, t.n - 1, t.tenant, t.ord, t.epoch - 2, 'PENDING', 'ready', t.since, 'turn', NULL FROM took t
+	SELECT t.id, t.n - 1, t.tenant, t.ord, t.epoch - 2, {Pending}, {Ready}, t.since, {CauseTurn}, NULL FROM took t
 	UNION ALL
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, 'RUNNING', 'worker', t.since, 'claim', $2 FROM took t
+	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, {Running}, {Worker}, t.since, {CauseClaim}, $2 FROM took t
 ), started AS (
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
-		WHERE t.ties & `+tieUniqueStart+` <> 0))
-		AND u.mode || '' = 'start'
+		WHERE t.ties & {TieUniqueStart} <> 0))
+		AND u.mode || '' = {UntilStart}
 `, `
 SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)),
 	r.queue, r.kind, `+columns+`, `+documents+`
@@ -263,7 +263,7 @@ LEFT JOIN (took j `+itsSpec+`) ON r.first`)
 )
 
 func passingOn(begins, fits, chosen, took, answer string) string {
-	return `
+	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
 ), begins AS MATERIALIZED (
@@ -288,8 +288,9 @@ WITH x AS MATERIALIZED (
 	) h
 ), locked AS MATERIALIZED (
 	SELECT j.id, j.line AS key, j.owner` + fits + ` FROM pawl.jobs j
-	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = 'WAITING'
-		AND j.kind <> 'app' AND j.ties & ~(` + tieRows + `) = ` + tieLimited + ` AND cardinality(j.limits) = 1
+	WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h)) AND coalesce(j.line, '') <> '' AND j.state = {Waiting}
+		AND j.kind <> {KindApp} AND j.ties & ~({TieDependants} | {TieUniqueStart} | {TieUniqueDone}) = {TieLimited}
+		AND cardinality(j.limits) = 1
 	ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), lines AS MATERIALIZED (
 	SELECT l.key, l.found, l.all_of_them, ` + freeOf("l.key") + ` - l.found AS free,
@@ -312,14 +313,14 @@ WITH x AS MATERIALIZED (
 	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l
 		WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
 ), moved AS (
-	UPDATE pawl.jobs j SET state = 'PENDING', custody = 'ready', epoch = j.epoch + 1, n = j.n + 1,
+	UPDATE pawl.jobs j SET state = {Pending}, custody = {Ready}, epoch = j.epoch + 1, n = j.n + 1,
 		ord = greatest(j.ord, x.ord), since = x.now,
-		ties = j.ties | ` + tieTurn + `, line = NULL, code = '', message = ''
+		ties = j.ties | {TieTurn}, line = NULL, code = '', message = ''
 	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE NOT g.chosen))
 	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
-	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, 'PENDING', 'ready', m.since, 'turn' FROM moved m
+	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, {Pending}, {Ready}, m.since, {CauseTurn} FROM moved m
 ` + took + `), turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
@@ -337,5 +338,5 @@ WITH x AS MATERIALIZED (
 		UNION SELECT r.key FROM ran_out r
 	) l
 	RETURNING key
-)` + answer
+)` + answer)
 }

@@ -370,7 +370,7 @@ func (s *Store) trim(ctx context.Context, limit int) (eff store.Effects, err err
 	return eff, nil
 }
 
-const (
+var (
 	groupColumns = `g.tenant, g.key, g.doc`
 
 	// groupRate is the limit of the releases of a group g: its own, or that of its family.
@@ -380,8 +380,8 @@ const (
 
 	// hasJobs says of a group g that some belong to it, and hasLine that somebody waits in its
 	// line, or to be made ready for that.
-	hasJobs = `EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
-		AND j.grp = g.key OFFSET 0)`
+	hasJobs = store.SQL(`EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = g.tenant
+		AND j.grp = g.key OFFSET 0)`)
 	hasLine = `EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = g.tenant
 		AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0)`
 
@@ -389,8 +389,8 @@ const (
 	mayFail = `j.until IS NOT NULL AND NOT j.live`
 
 	// firstUntil is when the first job of a group g is to fail.
-	firstUntil = `(SELECT j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
-		AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`
+	firstUntil = store.SQL(`(SELECT j.until FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = g.tenant
+		AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`)
 )
 
 // openGroups makes the groups that are not there, in the order of their keys, and locks those that
@@ -415,7 +415,7 @@ ON CONFLICT (tenant, key) DO UPDATE SET `
 const dutyStands = `SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
 	WHERE d.name = $1 AND d.term = $2::bigint AND s.ended IS NULL AND s.lease_until > pawl.clock()`
 
-const (
+var (
 	// oweLines owes limits, of tenants $1 and with keys $2, what groups leave of them.
 	oweLines = `INSERT INTO pawl.lines_owed (tenant, key, at) SELECT DISTINCT o.tenant, o.key, pawl.clock()
 		FROM unnest($1::text[], $2::text[]) o(tenant, key)`
@@ -448,9 +448,9 @@ SELECT x.now, (SELECT min(o.next) FROM others o WHERE NOT o.along), ` + groupCol
 ) g ON true ORDER BY g.other, g.next, g.tenant, g.key`
 
 	//	1 tenant  2 the key before the first  3 how many  4 the only key  5 the line that they close; NULL: all
-	listGroups = `
+	listGroups = store.SQL(`
 SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS JOIN LATERAL (
-	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = 'recovery'
+	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = {Recovery}
 		AND j.tenant = g.tenant AND j.grp = g.key OFFSET 0
 ) w CROSS JOIN LATERAL (
 	SELECT count(*) AS behind FROM pawl.jobs j
@@ -458,7 +458,7 @@ SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS
 		AND j.line = ANY (ARRAY[nullif(g.line, ''), 'ahead/' || nullif(g.line, '')]) OFFSET 0
 ) b
 WHERE g.tenant = $1 AND g.key > $2 AND ($4::text IS NULL OR g.key = $4::text)
-	AND ($5::text IS NULL OR g.places >= 0 AND g.line = $5::text) AND w.jobs + b.behind > 0 ORDER BY g.key LIMIT $3`
+	AND ($5::text IS NULL OR g.places >= 0 AND g.line = $5::text) AND w.jobs + b.behind > 0 ORDER BY g.key LIMIT $3`)
 
 	// bare says of a group g that nothing is left of it.
 	bare = `NOT ` + hasJobs + ` AND NOT (g.places >= 0 AND ` + hasLine + `)`

@@ -417,7 +417,7 @@ SELECT set_config('job.payer', o.tenant, true),
 	SELECT o.tenant FROM pawl.turns_owed o ORDER BY o.seq LIMIT 1
 ) o`
 
-const (
+var (
 	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest, and says
 	// whether anybody waits for them. A debt that it sees was committed with what it is owed for,
 	// so it sees that, too, and so does whoever looks from now on.
@@ -488,7 +488,7 @@ func isClosing(tenant, of string) string {
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
 
 // keeping is said of a job that keeps turns while it waits in the line of another key.
-const keeping = `j.ties & ` + tieKept + ` <> 0`
+var keeping = store.SQL(`j.ties & {TieKept} <> 0`)
 
 func headsOfLines(lock string) string {
 	return `

@@ -110,7 +110,7 @@ func list[T any](v *reader, into *[]T) error {
 //
 // A line of other tenants is not read to its end, however long it is, for the lease depends on the
 // answer: whether there is work behind its first thousand is for a claim to find out.
-var renew = `
+var renew = store.SQL(`
 WITH me AS MATERIALIZED (
 	UPDATE pawl.sessions s SET renewed_ago = s.renewed, renewed = x.now, lease = $2::interval,
 		lease_until = x.now + $2::interval,
@@ -149,7 +149,7 @@ SELECT me.renewed, me.renewed_ago,
 		FROM unnest($3::text[]) q(queue), unnest($4::text[]) k(kind)
 		WHERE EXISTS (SELECT FROM (VALUES (''), ($5::text)) m(machine) CROSS JOIN LATERAL (
 			SELECT bool_or($7::text[] IS NULL OR head.tenant = ANY ($7::text[])) OR count(*) = 1000 AS ready FROM (
-				SELECT j.tenant FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = q.queue
+				SELECT j.tenant FROM pawl.jobs j WHERE j.custody = {Ready} AND j.queue = q.queue
 					AND j.kind = k.kind AND j.machine = m.machine
 				ORDER BY j.lane, j.priority, j.created, j.id LIMIT CASE WHEN $7::text[] IS NULL THEN 1
 					ELSE 1000 END) head) line
@@ -162,4 +162,4 @@ SELECT me.renewed, me.renewed_ago,
 			(SELECT min(l.walked_at) FROM pawl.limits l WHERE l.walked IS NOT NULL)) < pawl.clock() - $2::interval / 3,
 	me.mode,
 	` + firstDue + `
-FROM me`
+FROM me`)

@@ -102,7 +102,7 @@ func (r *reader) reserved(a *store.Reserved) bool {
 
 // 1 tenant 2 keys 3 families 4 how many moments of each 5 how much later than usual they may be
 // used, in all, in microseconds
-const (
+var (
 	taken       = `(k.n * l.step + k.late * interval '1 microsecond')`
 	takeMoments = `UPDATE pawl.moments m SET rate = l.rate, next = ` + free + ` + ` + taken + `
 	FROM (SELECT pawl.clock() AS now) x,
@@ -110,7 +110,7 @@ const (
 	WHERE m.tenant = $1 AND m.key = k.key RETURNING m.key, m.next - ` + taken + `, x.now, ` + rateColumns
 )
 
-const (
+var (
 	rateColumns = `l.key, l.most, l.per, l.every, l.rate`
 
 	// rateOf is the rate that decides on k: its own, or that of its family.
@@ -141,11 +141,11 @@ const (
 		FOR UPDATE`
 
 	// wakeJobs has the jobs of a tenant that wait for their moments ask for them again.
-	wakeJobs = `UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(
-		SELECT w.id FROM pawl.jobs w WHERE w.custody = 'gate' AND w.due > (SELECT pawl.clock())
-			AND w.tenant = $1 AND w.state <> 'WAITING'
+	wakeJobs = store.SQL(`UPDATE pawl.jobs j SET due = x.now FROM (SELECT pawl.clock() AS now) x WHERE j.id = ANY (ARRAY(
+		SELECT w.id FROM pawl.jobs w WHERE w.custody = {Gate} AND w.due > (SELECT pawl.clock())
+			AND w.tenant = $1 AND w.state <> {Waiting}
 		ORDER BY w.due FOR UPDATE SKIP LOCKED -- one that is locked is on its way
-	)) RETURNING x.now`
+	)) RETURNING x.now`)
 
 	//	1 tenant  2 the key before the first  3 how many keys  4 the only key; NULL: all
 	momentsOf = `SELECT k.key, (extract(epoch FROM ` + free + ` - x.now) * 1000000)::bigint, ` + rateColumns + `

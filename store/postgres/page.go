@@ -4,15 +4,16 @@ import (
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // The tables in which sources find jobs: the name by which a statement knows the rows, and the
 // rows. The moving part looks alike in both of its tables.
-const (
+var (
 	movingLiving = `SELECT id, created, state, custody, since, NULL::timestamptz AS ended, code,
 		coalesce(grp, '') AS grp, message, wish, attempt FROM pawl.jobs`
-	movingOver = `SELECT id, created, state, 'none'::text COLLATE "C" AS custody, since, ended, code,
-		''::text COLLATE "C" AS grp, message, ''::text AS wish, attempt FROM pawl.ended`
+	movingOver = store.SQL(`SELECT id, created, state, {None}::text COLLATE "C" AS custody, since, ended, code,
+		''::text COLLATE "C" AS grp, message, ''::text AS wish, attempt FROM pawl.ended`)
 )
 
 var tables = map[string]struct{ alias, rows string }{

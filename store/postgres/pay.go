@@ -82,7 +82,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 // the jobs that wait, and answers those jobs as they are now. The count and the answer come from
 // the edges that this statement deleted: its snapshot may show some that another payer has paid in
 // the meantime. An edge whose need was not met ends the job: the first of them by id is named.
-const payDebts = `
+var payDebts = store.SQL(`
 WITH debts AS MATERIALIZED (
 	SELECT f.seq, f.job FROM pawl.followups f ORDER BY f.seq LIMIT $1 FOR UPDATE SKIP LOCKED
 ), edges AS MATERIALIZED (
@@ -97,7 +97,7 @@ WITH debts AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT g.job FROM gone g)) ORDER BY j.id FOR UPDATE
 ), counted AS MATERIALIZED (
 	SELECT g.job, count(*) AS k, (min(g.needs::text) FILTER (WHERE g.need = 'finished'
-		AND e.state <> 'FINISHED'))::uuid AS unmet
+		AND e.state <> {Finished}))::uuid AS unmet
 	FROM gone g CROSS JOIN LATERAL (SELECT e.state FROM pawl.ended e WHERE e.id = g.needs OFFSET 0) e
 	WHERE (SELECT count(*) FROM locked) >= 0 -- all of them are locked first, in their order
 	GROUP BY g.job
@@ -115,4 +115,4 @@ SELECT greatest((SELECT count(*) FROM gone), (SELECT count(*) FROM (SELECT FROM 
 	pawl.clock(), u.id, u.name, u.state, ` + columns + `
 FROM (SELECT) one LEFT JOIN (released j ` + itsSpec + `
 	LEFT JOIN LATERAL (SELECT u.id, u.name, e.state FROM pawl.specs u, pawl.ended e WHERE u.id = j.unmet
-		AND e.id = j.unmet OFFSET 0) u ON true) ON true`
+		AND e.id = j.unmet OFFSET 0) u ON true) ON true`)

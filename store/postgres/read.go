@@ -24,15 +24,11 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 
 var byID = `SELECT ` + columns + `, ` + documents + ` FROM pawl.specs s ` + itsJob + ` WHERE s.id = ANY ($1)`
 
-// watched finds what is new and what is wished by an index each: most programs on a machine are
-// neither.
+// watched reads the programs of a machine that are new, or that somebody wishes something of.
 func (s *Store) watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
 	err = s.call(ctx, everyone, func(t *tx) error {
 		jobs = nil
-		return t.commit(read(`SELECT `+columns+` FROM (`+living+` WHERE id = ANY (ARRAY(
-				SELECT w.id FROM pawl.jobs w WHERE w.custody = 'monitor' AND w.machine = $1 AND w.since >= $2
-				UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = 'monitor' AND w.machine = $1
-					AND w.wish <> ''))) j `+itsSpec, func(r *reader) error {
+		return t.commit(read(watchedJobs, func(r *reader) error {
 			j := r.row()
 			j.Result, j.Labels = nil, nil
 			jobs = append(jobs, j)
@@ -41,6 +37,12 @@ func (s *Store) watched(ctx context.Context, machine string, since time.Time) (j
 	})
 	return jobs, err
 }
+
+// watchedJobs finds what is new and what is wished by an index each: most programs are neither.
+var watchedJobs = store.SQL(`SELECT ` + columns + ` FROM (` + living + ` WHERE id = ANY (ARRAY(
+	SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.machine = $1 AND w.since >= $2
+	UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.machine = $1
+		AND w.wish <> ''))) j ` + itsSpec)
 
 // jobs reads whole jobs.
 func (s *Store) jobs(ctx context.Context, tenant, text string, args ...any) (jobs []job.Job, err error) {

@@ -126,16 +126,16 @@ func (s *Store) mend(ctx context.Context, tenant string, limit int) (useless, un
 	return useless, unowed, nil
 }
 
-const (
+var (
 	// emptyGroup is in the place of a line.
 	emptyGroup = "/"
 
 	// miscounted finds jobs that wait for another number of prerequisites than they have.
-	miscounted = `
+	miscounted = store.SQL(`
 	SELECT j.id FROM pawl.jobs j
-	WHERE j.custody = 'gate' AND j.needs <> 0
+	WHERE j.custody = {Gate} AND j.needs <> 0
 		AND j.needs <> (SELECT count(*) FROM pawl.prerequisites p WHERE p.job = j.id)
-	ORDER BY j.id LIMIT $1`
+	ORDER BY j.id LIMIT $1`)
 
 	// recount corrects the number of prerequisites of jobs that wait, and answers these. What it
 	// finds wrong at first sight is locked and counted again: a payment counts and deletes in one
@@ -150,11 +150,11 @@ SELECT pawl.clock(), ` + columns + ` FROM corrected j ` + itsSpec
 
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and
 	// keeps none before its place in line.
-	useless = `NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.id = t.job
-		AND (j.ties & CASE WHEN t.key LIKE 'order/%' THEN ` + tieOrder + `
-			WHEN t.key LIKE 'ahead/%' THEN ` + tieAhead + ` ELSE ` + tieTurn + ` END <> 0
-		OR j.ties & ` + tieKept + ` <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%')
-			AND t.key < j.line) OFFSET 0)`
+	useless = store.SQL(`NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.id = t.job
+		AND (j.ties & CASE WHEN t.key LIKE 'order/%' THEN {TieOrder}
+			WHEN t.key LIKE 'ahead/%' THEN {TieAhead} ELSE {TieTurn} END <> 0
+		OR j.ties & {TieKept} <> 0 AND t.key NOT LIKE 'order/%' AND (t.key LIKE 'ahead/%') = (j.line LIKE 'ahead/%')
+			AND t.key < j.line) OFFSET 0)`)
 
 	// lookForWrong finds all that may be wrong, in one snapshot: with no tenant, that a job waits
 	// for another number of prerequisites than it has, or with a line that is none, that groups
@@ -189,9 +189,9 @@ SELECT u.tenant, u.line, held.n, ` + limitColumns + ` FROM unowed u
 		AND l.key = ANY (ARRAY[u.of, regexp_replace(u.of, '/[^/]*$', '/*')])
 		ORDER BY l.key = u.of DESC LIMIT 1) l ON true`
 
-	miscountedOnce = `SELECT j.id FROM pawl.jobs j
-	WHERE j.custody = 'gate' AND j.needs <> 0
-		AND j.needs <> (SELECT count(*) FROM pawl.prerequisites p WHERE p.job = j.id) LIMIT 1`
+	miscountedOnce = store.SQL(`SELECT j.id FROM pawl.jobs j
+	WHERE j.custody = {Gate} AND j.needs <> 0
+		AND j.needs <> (SELECT count(*) FROM pawl.prerequisites p WHERE p.job = j.id) LIMIT 1`)
 
 	takeUseless = `
 DELETE FROM pawl.turns t WHERE (t.job, t.key || '') IN (

@@ -217,12 +217,12 @@ var (
 	// lapsing locks and answers up to $1 jobs that are to fail by now, as [groups.Group.Lapses]
 	// says with a patience $2, those first that were to fail first. Of those that somebody else has
 	// locked something else becomes.
-	lapsing = `
+	lapsing = store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now
 ), late AS MATERIALIZED (
 	SELECT l.id FROM x CROSS JOIN pawl.groups g CROSS JOIN LATERAL (
-		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = g.tenant
+		SELECT j.id, j.until FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = g.tenant
 			AND j.grp = g.key AND ` + mayFail + `
 			AND j.until
 				<= least(x.now, greatest(g.next - interval '1 microsecond', x.now - $2::interval))
@@ -232,7 +232,7 @@ WITH x AS MATERIALIZED (
 	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT l.id FROM late l))
 		AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
 )
-SELECT ` + columns + ` FROM taken j ` + itsSpec
+SELECT ` + columns + ` FROM taken j ` + itsSpec)
 
 	// groupHeads locks and answers the jobs of groups that go next: from the owner on who comes
 	// after the one who went last, of each the oldest. It goes from owner to owner, and no further
@@ -241,7 +241,7 @@ SELECT ` + columns + ` FROM taken j ` + itsSpec
 	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go
 	//	5 whether they fail: then none of which something may run
 	//	6 the owner of the one that went last
-	groupHeads = `
+	groupHeads = store.SQL(`
 WITH RECURSIVE owners AS (
 	SELECT w.tenant, w.key, w.before, w.n, w.fail, w.last COLLATE "C" AS last, w.last COLLATE "C" AS owner,
 		false AS again, 0 AS nr
@@ -250,12 +250,12 @@ WITH RECURSIVE owners AS (
 	UNION ALL
 	SELECT o.tenant, o.key, o.before, o.n, o.fail, o.last, f.owner, f.again, o.nr + 1 FROM owners o CROSS JOIN LATERAL (
 		SELECT a.owner, a.again FROM (
-			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = 'recovery'
+			(SELECT j.owner, o.again AS again FROM pawl.jobs j WHERE j.custody = {Recovery}
 				AND j.tenant = o.tenant AND j.grp = o.key AND j.owner > o.owner
 				AND (NOT o.again OR j.owner <= o.last) AND j.since <= o.before AND NOT (o.fail AND j.live)
 					ORDER BY j.owner LIMIT 1)
 			UNION ALL
-			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = 'recovery' AND NOT o.again
+			(SELECT j.owner, true FROM pawl.jobs j WHERE j.custody = {Recovery} AND NOT o.again
 				AND j.tenant = o.tenant AND j.grp = o.key
 				AND j.owner <= o.last AND j.since <= o.before AND NOT (o.fail AND j.live) ORDER BY j.owner LIMIT 1)
 		) a ORDER BY a.again LIMIT 1
@@ -264,7 +264,7 @@ WITH RECURSIVE owners AS (
 	SELECT h.id FROM (
 		SELECT o.*, count(*) OVER (PARTITION BY o.tenant, o.key) AS owners FROM owners o WHERE o.nr > 0
 	) o CROSS JOIN LATERAL (
-		SELECT j.id FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = o.tenant AND j.grp = o.key
+		SELECT j.id FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = o.tenant AND j.grp = o.key
 			AND j.owner = o.owner AND j.since <= o.before
 			AND NOT (o.fail AND j.live)
 		ORDER BY j.since, j.created, j.id LIMIT least(o.n, 2 * o.n / o.owners + 1)
@@ -273,12 +273,12 @@ WITH RECURSIVE owners AS (
 	SELECT ` + livingRow + ` FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h))
 		AND ` + isBlocked + ` ORDER BY j.id FOR UPDATE SKIP LOCKED
 )
-SELECT ` + columns + ` FROM taken j ` + itsSpec
+SELECT ` + columns + ` FROM taken j ` + itsSpec)
 )
 
-const (
+var (
 	// isBlocked is asked again of a row that is locked by its id, and not of an index.
-	isBlocked = `j.custody || '' = 'recovery'`
+	isBlocked = store.SQL(`j.custody || '' = {Recovery}`)
 
 	// wakeGroups locks and answers up to $1 groups for which something is to be done, those for the
 	// longest that nobody else has locked.
@@ -299,13 +299,13 @@ SELECT pawl.clock(), ` + groupColumns + `, ` + limitColumns + ` FROM (
 	// groupLeft counts, of each group, the jobs that have been blocked since then or longer, up to
 	// one more than may go, and says whether there are others. Its parameters are the first of
 	// groupHeads.
-	groupLeft = `
+	groupLeft = store.SQL(`
 SELECT w.i, (SELECT count(*) FROM (
-		SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key
+		SELECT FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = w.tenant AND j.grp = w.key
 			AND j.since <= w.before
 			AND NOT (w.fail AND j.live) LIMIT w.n + 1) e),
-	EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = w.tenant AND j.grp = w.key
+	EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = w.tenant AND j.grp = w.key
 		AND j.since > w.before OFFSET 0)
 FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::int[], $5::bool[]) WITH ORDINALITY w(tenant, key,
-	before, n, fail, i)`
+	before, n, fail, i)`)
 )

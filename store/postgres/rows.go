@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // The columns of a job, in the order in which row reads them: those of specs s, and those of jobs
@@ -25,19 +26,19 @@ const (
 
 // The two tables of jobs with the columns that ofJob names; any is both. Columns are named, and
 // never all that there are: a later version may have added some, with any name.
-const (
+var (
 	// livingRow is a row j of jobs.
 	livingRow = `j.id, j.state, j.custody, j.epoch, j.n, j.ord, j.lane, j.session, j.claim, j.attempt,
 		j.recoveries, j.suspect, j.launch, j.live,
 		j.since, j.due, NULL::timestamptz AS ended, j.needs, j.ties, j.limits, j.ordered, j.line, j.passed,
 			j.grp, j.until, j.told, j.wish, j.wished_by, j.resume, j.code, j.message, j.work, j.result`
 	living = `SELECT ` + livingRow + ` FROM pawl.jobs j`
-	over   = `SELECT id, state, 'none'::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session,
+	over   = store.SQL(`SELECT id, state, {None}::text AS custody, epoch, n, ord, ''::text AS lane, NULL::uuid AS session,
 		NULL::uuid AS claim, attempt,
 		recoveries, suspect, launch, false AS live, since, NULL::timestamptz AS due, ended, needs, ties, limits,
 			ordered, NULL::text AS line,
 		0 AS passed, NULL::text AS grp, NULL::timestamptz AS until, told, ''::text AS wish, wished_by,
-		''::text AS resume, code, message, work, result FROM pawl.ended`
+		''::text AS resume, code, message, work, result FROM pawl.ended`)
 	anyJob = `(` + living + ` UNION ALL ` + over + `)`
 	// itsJob and itsSpec join what belongs to a spec s or a job j. OFFSET keeps the planner from
 	// turning the join around: a plan that was made while a table was nearly empty must be the

@@ -144,7 +144,7 @@ func (s *search) leads() []lead {
 		case "group":
 			for _, v := range values {
 				l.sources = append(l.sources, source{
-					table: "jobs", where: "custody = 'recovery' AND tenant = ? AND grp = ?",
+					table: "jobs", where: inGroup,
 					args: []any{s.tenant, v}, whole: true,
 				})
 			}
@@ -224,13 +224,13 @@ func (s *search) byPlace() lead {
 	}
 	for _, state := range others {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "state = ? AND tenant = ? AND coalesce(custody, '') <> 'worker'",
+			table: "jobs", where: inState,
 			args: []any{state, s.tenant}, order: submission,
 		})
 	}
 	if len(held) > 0 {
 		l.sources = append(l.sources, source{
-			table: "jobs", where: "session IS NOT NULL AND custody = 'worker' AND tenant = ? AND state = ANY (?)",
+			table: "jobs", where: withWorkers,
 			args:  []any{s.tenant, held},
 			order: []string{"session", "claim"},
 		})
@@ -325,3 +325,10 @@ func (b *bounds) past(lower bool, edge ...any) {
 	}
 	*there = edge
 }
+
+// Conditions of sources, each of which an index answers.
+var (
+	inGroup     = store.SQL("custody = {Recovery} AND tenant = ? AND grp = ?")
+	inState     = store.SQL("state = ? AND tenant = ? AND coalesce(custody, '') <> {Worker}")
+	withWorkers = store.SQL("session IS NOT NULL AND custody = {Worker} AND tenant = ? AND state = ANY (?)")
+)

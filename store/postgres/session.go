@@ -111,26 +111,26 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 
 // unwatched goes along the index of what is watched, a step for each machine; $1 is how many
 // machines, and how many jobs of a machine, are looked at, and $2 the role of those who watch.
-const unwatched = `
+var unwatched = store.SQL(`
 WITH RECURSIVE watching AS MATERIALIZED (
 	SELECT s.process ->> 'machine' AS machine FROM pawl.sessions s
 	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.process::jsonb -> 'roles' ? $2
 ), machines AS (
-	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > '' ORDER BY j.machine
+	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.machine > '' ORDER BY j.machine
 		LIMIT 1)
 	UNION ALL
 	SELECT n.machine, m.i + 1 FROM machines m CROSS JOIN LATERAL (
-		SELECT j.machine FROM pawl.jobs j WHERE j.custody = 'monitor' AND j.machine > m.machine
+		SELECT j.machine FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.machine > m.machine
 			ORDER BY j.machine LIMIT 1
 	) n WHERE m.i < $1
 )
-SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = 'monitor'
+SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = {Monitor}
 	AND j.machine = m.machine LIMIT $1) h)
-FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.machine)`
+FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.machine)`)
 
 // unserved goes along the ready index, a step for each line; $1 is how many lines, and how many
 // jobs of a line, are looked at.
-const unserved = `
+var unserved = store.SQL(`
 WITH RECURSIVE live AS MATERIALIZED (
 	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock()
 		AND s.mode = ''
@@ -138,7 +138,7 @@ WITH RECURSIVE live AS MATERIALIZED (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, '' COLLATE "C" AS machine, 0 AS i
 	UNION ALL
 	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM lines l CROSS JOIN LATERAL (
-		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = 'ready'
+		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = {Ready}
 			AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)
 		ORDER BY j.queue, j.kind, j.machine LIMIT 1
 	) n WHERE l.i < $1
@@ -149,9 +149,9 @@ WITH RECURSIVE live AS MATERIALIZED (
 SELECT l.queue, l.kind, l.machine, w.jobs, w.since FROM lines l CROSS JOIN LATERAL (
 	SELECT count(*) AS jobs, min(h.since) AS since FROM (
 		SELECT j.tenant, j.since FROM pawl.jobs j
-		WHERE j.custody = 'ready' AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine LIMIT $1
+		WHERE j.custody = {Ready} AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine LIMIT $1
 	) h
 	WHERE NOT EXISTS (SELECT FROM serving v WHERE (v.queue, v.kind, v.machine) = (l.queue, l.kind, l.machine)
 		AND (v.tenants IS NULL OR v.tenants ? h.tenant))
 ) w
-WHERE w.jobs > 0 ORDER BY l.queue, l.kind, l.machine`
+WHERE w.jobs > 0 ORDER BY l.queue, l.kind, l.machine`)

@@ -118,7 +118,7 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 	return c.turns(), nil
 }
 
-const (
+var (
 	// pickLine says to the statements that follow to whose lines something is owed for the longest.
 	pickLine = `SELECT set_config('job.payer', o.tenant, true)
 		FROM (SELECT o.tenant FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1) o`

@@ -317,7 +317,7 @@ func inserting(limited bool) string {
 		owes = `n.line IN (SELECT o.key FROM owed o)`
 		later = `n.line IN (SELECT l.line FROM lines l WHERE l.later)`
 	}
-	return `
+	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, ` + ord + ` AS ord
 	WHERE CASE WHEN $29::text[] IS NULL THEN true
@@ -342,7 +342,7 @@ WITH x AS MATERIALIZED (
 		WHEN u.rank IS NULL THEN `+microsOf("x.now")+` || u.id::text
 		ELSE `+microsOf("coalesce(d.due, x.now)")+` END AS at) rank
 ), wants AS MATERIALIZED (
-	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
+	SELECT g.id, g.owner, CASE WHEN g.kind = {KindApp} THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
 	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE `+payer+` = $1 AND NOT g.shut
 		AND g.ordered IS NULL
 	UNION ALL
@@ -359,8 +359,8 @@ WITH x AS MATERIALIZED (
 		HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
 `) + `), new AS MATERIALIZED (
 	SELECT g.*, g.shut` + where(` OR g.first IS NOT NULL AND NOT g.goes`) + ` AS gated,
-		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN `+tieOrder+`
-			WHEN g.kind = 'app' THEN `+tieAhead+` ELSE `+tieTurn+` END`) + ` AS tied` + where(`,
+		coalesce(g.ties, 0)` + where(` | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN {TieOrder}
+			WHEN g.kind = {KindApp} THEN {TieAhead} ELSE {TieTurn} END`) + ` AS tied` + where(`,
 		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
 	FROM ` + from + ` g
 ), spec AS (
@@ -376,16 +376,16 @@ WITH x AS MATERIALIZED (
 		lane, attempt, since,
 		due, needs, ties` + where(`, limits, line, owner, ordered, rank`) + `)
 	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
-		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
-		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
+		CASE WHEN n.gated THEN {Waiting} ELSE {Pending} END, CASE WHEN n.gated THEN {Gate} ELSE {Ready} END,
+		1, 1, n.ord, CASE WHEN n.kind = {KindApp} THEN {LanePrepare} ELSE {LaneTask} END, 1, n.now,
 		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL
 			OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at`) + `
 	FROM new n
 ), history AS (
 	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
-	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated
-		THEN 'gate' ELSE 'ready' END,
-		n.now, 'submit', nullif($2, '')
+	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN {Waiting} ELSE {Pending} END, CASE WHEN n.gated
+		THEN {Gate} ELSE {Ready} END,
+		n.now, {CauseSubmit}, nullif($2, '')
 	FROM new n
 ), label AS (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
@@ -403,7 +403,7 @@ WITH x AS MATERIALIZED (
 		THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
 	RETURNING key
 `) + `)
-SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`
+SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`)
 }
 
 // submit looks at what is there, decides which jobs are made, and makes them.

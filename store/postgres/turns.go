@@ -260,7 +260,7 @@ func (s *Store) Behind(ctx context.Context, j *job.Job, limit int) (n int, err e
 // behind counts the jobs of the owner of $3 that stand before it in a line $2, up to $4;
 // behindInOrder counts those of all. behindReady counts those that are claimed before it in a queue
 // $2, and behindInGroup those that were blocked before it in a group $2.
-const (
+var (
 	behind = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
 		CROSS JOIN LATERAL (
 	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND j.owner = o.owner
@@ -271,16 +271,16 @@ const (
 	SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = $2 AND starts_with(j.line, 'order/')
 		AND (j.rank, j.priority, j.created, j.id) < (o.rank, o.priority, o.created, o.id) LIMIT $4) j) before`
 
-	behindReady = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+	behindReady = store.SQL(`SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
 		CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.custody = 'ready' AND j.queue = $2 AND j.kind = o.kind
+	SELECT FROM pawl.jobs j WHERE j.custody = {Ready} AND j.queue = $2 AND j.kind = o.kind
 		AND j.machine = o.machine AND j.lane = o.lane AND j.tenant = $1
-		AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`
+		AND (j.priority, j.created, j.id) < (o.priority, o.created, o.id) LIMIT $4) j) before`)
 
-	behindInGroup = `SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
+	behindInGroup = store.SQL(`SELECT count(*) FROM (SELECT FROM (SELECT * FROM pawl.jobs o WHERE o.id = $3 OFFSET 0) o
 		CROSS JOIN LATERAL (
-	SELECT FROM pawl.jobs j WHERE j.custody = 'recovery' AND j.tenant = $1 AND j.grp = $2
-		AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`
+	SELECT FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = $1 AND j.grp = $2
+		AND (j.since, j.created, j.id) < (o.since, o.created, o.id) LIMIT $4) j) before`)
 )
 
 // decides returns the limit that decides on the turns of a key; nil: there is none.

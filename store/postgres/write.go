@@ -247,13 +247,13 @@ DELETE FROM pawl.unique_keys u WHERE u.job = ANY ($1::uuid[])
 	AND (u.job, u.mode || '') IN (SELECT f.job, f.mode FROM unnest($1::uuid[], $2::text[]) f(job, mode))`
 
 func writing(ends string) string {
-	return `
+	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
 	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created,
 		j.needs, j.told, j.limits, j.ordered,
-		a.custody = 'none' AS over
+		a.custody = {None} AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[],
 		$10::bigint[], $11::text[], $12::uuid[],
 		$13::uuid[], $14::int[], $15::int[], $16::int[], $17::int[], $18::bool[], $19::timestamptz[],
@@ -301,5 +301,5 @@ WITH x AS MATERIALIZED (
 		message text, data json))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
 )
-SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`
+SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`)
 }

@@ -135,11 +135,13 @@ func (t *tx) living(tenant string, after int64, most int) (seqs []int64, err err
 	return seqs[:min(len(seqs), most)], err
 }
 
-// asked reads jobs in their order, programs with what was asked for.
+// walkedJobs reads jobs in their order, programs with what was asked for.
+var walkedJobs = store.SQL(`SELECT ` + columns + `, CASE j.kind WHEN {KindApp}
+	THEN (SELECT s.request FROM specs s WHERE s.seq = j.seq) END
+	FROM json_each(?) e CROSS JOIN jobs j ON j.seq = e.value`)
+
 func (t *tx) asked(seqs []int64) (rs []row, err error) {
-	err = t.query(`SELECT `+columns+`, CASE j.kind WHEN '`+job.KindApp+`'
-		THEN (SELECT s.request FROM specs s WHERE s.seq = j.seq) END
-		FROM json_each(?) e CROSS JOIN jobs j ON j.seq = e.value`, func(v []driver.Value) error {
+	err = t.query(walkedJobs, func(v []driver.Value) error {
 		r := scan(v)
 		r.Request = raw(v[nColumns])
 		rs = append(rs, r)

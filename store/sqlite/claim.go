@@ -82,6 +82,9 @@ func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
 	return jobs, err
 }
 
+// inReadyLine is the condition that a job is ready, of a queue, kind, machine and lane.
+var inReadyLine = store.SQL(`j.custody = {Ready} AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`)
+
 // heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The
 // ready index holds each line in that order, so that a claim reads what it takes and no backlog.
 //
@@ -107,8 +110,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 			for _, machine := range machines {
 				n := len(found)
 				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
-					WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ?
-						AND j.lane = ?`+ofTenants(c.Tenants)+`
+					WHERE `+inReadyLine+ofTenants(c.Tenants)+`
 					ORDER BY j.priority, j.created LIMIT ? + 0`,
 					func(v []driver.Value) error {
 						found = append(found, scanSpec(v))

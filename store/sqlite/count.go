@@ -37,5 +37,5 @@ func (s *Store) Count(ctx context.Context, tenant string, f job.Filter) (store.C
 }
 
 // waiting finds the jobs that wait in a queue.
-const waiting = `SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready' AND queue = ? AND tenant = ?
-	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_gate WHERE custody = 'gate' AND queue = ? AND tenant = ?`
+var waiting = store.SQL(`SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = {Ready} AND queue = ? AND tenant = ?
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_gate WHERE custody = {Gate} AND queue = ? AND tenant = ?`)

@@ -56,8 +56,7 @@ func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lan
 					}
 					r := store.ReadyIn{QueueKind: job.QueueKind{Queue: queue, Kind: kind}, Machine: machine, Lane: lane}
 					err := s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY jobs_ready
-						WHERE j.custody = 'ready' AND j.queue = ? AND j.kind = ? AND j.machine = ?
-							AND j.lane = ?`+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
+						WHERE `+inReadyLine+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
 						func(v []driver.Value) { r.Jobs = integer(v[0]) },
 						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...),
 							int64(max(1, slots[lane])))...)

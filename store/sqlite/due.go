@@ -10,8 +10,12 @@ import (
 )
 
 // firstDue is when the first of all jobs behind a schedule gate, or blocked, is due.
-var firstDue = `(SELECT min(at) FROM (SELECT min(due) AS at FROM jobs WHERE custody = 'gate' AND due IS NOT NULL
-	UNION ALL SELECT min(wake) FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL UNION ALL ` + firstFail + `))`
+var firstDue = store.SQL(`(SELECT min(at) FROM (
+	SELECT min(due) AS at FROM jobs WHERE custody = {Gate} AND due IS NOT NULL
+	UNION ALL SELECT min(wake) FROM groups INDEXED BY groups_wake WHERE wake IS NOT NULL UNION ALL ` + firstFail + `))`)
+
+var dueJobs = store.SQL(`SELECT ` + columns + ` FROM jobs j
+	WHERE custody = {Gate} AND due <= ? ORDER BY due LIMIT ? + 0`)
 
 // Due implements [store.Jobs].
 func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) {
@@ -22,9 +26,7 @@ func (s *Store) Due(ctx context.Context, limit int) (int, store.Effects, error) 
 		var rs []row
 		var err error
 		if limit > 0 {
-			rs, err = t.rows(`SELECT `+columns+
-				` FROM jobs j WHERE custody = 'gate' AND due <= ? ORDER BY due LIMIT ? + 0`, micros(t.now),
-				int64(limit))
+			rs, err = t.rows(dueJobs, micros(t.now), int64(limit))
 		}
 		if err != nil {
 			return err

@@ -69,7 +69,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				(SELECT min(o.lease_until) FROM sessions o WHERE o.ended IS NULL AND o.id <> sessions.id),
 				(SELECT json_group_array(json_object('queue', q.value, 'kind', k.value))
 					FROM json_each(?) q, json_each(?) k
-					WHERE EXISTS (SELECT 1 FROM jobs j WHERE j.custody = 'ready' AND j.queue = q.value
+					WHERE EXISTS (SELECT 1 FROM jobs j WHERE `+isReady+` AND j.queue = q.value
 						AND j.kind = k.value AND j.machine IN ('', ?)`+ofTenants(r.Tenants)+`)),
 				(SELECT json_group_array(json_object('name', d.name, 'term', d.term)) FROM duties d
 					WHERE d.session = sessions.id),
@@ -232,14 +232,19 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	return n, eff, nil
 }
 
+var isReady = store.SQL(`j.custody = {Ready}`)
+
+// nextReadyLine is the first line with ready jobs after another one.
+var nextReadyLine = store.SQL(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = {Ready}
+	AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`)
+
 // left reads into eff what is there to be told of by somebody who may have died before. It goes
 // along the ready index, a step for each line.
 func (t *tx) left(eff *store.Effects) error {
 	var l job.QueueKind
 	for range store.MostUnserved {
 		more := false
-		err := t.query(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
-			AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`,
+		err := t.query(nextReadyLine,
 			func(v []driver.Value) error {
 				more, l = true, job.QueueKind{Queue: strings.Clone(text(v[0])), Kind: strings.Clone(text(v[1]))}
 				return nil

@@ -154,16 +154,16 @@ const usesOf = `
 
 // behind counts who stands before a job in its line, and behindInOrder in that of an order;
 // behindReady who is claimed before it, and behindInGroup who was blocked before it in its group.
-const (
+var (
 	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?
 		AND line = ? AND owner = ?
 		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
 	behindInOrder = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_order WHERE line <> ''
 		AND line GLOB 'order/*' AND tenant = ? AND line = ?
 		AND (rank, priority, created, seq) < (?, ?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
-	behindReady = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
+	behindReady = store.SQL(`SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE custody = {Ready}
 		AND tenant = ? AND queue = ? AND kind = ? AND machine = ? AND lane = ?
-		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`
+		AND (priority, created, seq) < (?, ?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`)
 	behindInGroup = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_group WHERE grp <> ''
 		AND tenant = ? AND grp = ?
 		AND (since, seq) < (?, (SELECT seq FROM jobs WHERE id = ?)) LIMIT ? + 0)`

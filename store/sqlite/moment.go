@@ -60,10 +60,12 @@ func (t *tx) moments(tenant string, a *store.Ask, limits map[string]*job.Limit) 
 	return r, err
 }
 
+var wakeJobs = store.SQL(`UPDATE jobs SET due = ?1 WHERE custody = {Gate} AND due > ?1 AND tenant = ?2
+	AND state <> {Waiting}`)
+
 // wake has the jobs of a tenant that wait for their moments ask for them again.
 func (t *tx) wake(tenant string, eff *store.Effects) error {
-	n, err := t.exec(`UPDATE jobs SET due = ?1 WHERE custody = 'gate' AND due > ?1 AND tenant = ?2
-		AND state <> 'WAITING'`, t.now.UnixMicro(), tenant)
+	n, err := t.exec(wakeJobs, t.now.UnixMicro(), tenant)
 	if n > 0 {
 		eff.Due = t.now
 	}

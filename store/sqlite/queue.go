@@ -70,14 +70,17 @@ func (t *tx) settle() {
 	}
 }
 
+// usesQueue finds a job in a queue that has not ended.
+var usesQueue = store.SQL(`SELECT 1 FROM (` + waiting + `
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND queue = ? AND tenant = ?
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = {Monitor} AND queue = ? AND tenant = ?
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = {Blocked} AND session IS NULL
+		AND hidden = 0 AND queue = ? AND tenant = ?
+	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = {Paused} AND session IS NULL
+		AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`)
+
 // used reports whether a job that has not ended is in a queue.
 func (t *tx) used(tenant, queue string) (bool, error) {
-	return t.exists(`SELECT 1 FROM (`+waiting+`
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND queue = ? AND tenant = ?
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND queue = ? AND tenant = ?
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'BLOCKED' AND session IS NULL
-			AND hidden = 0 AND queue = ? AND tenant = ?
-		UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = 'PAUSED' AND session IS NULL
-			AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`,
+	return t.exists(usesQueue,
 		queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant)
 }

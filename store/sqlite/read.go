@@ -90,8 +90,8 @@ func (s *Store) watched(ctx context.Context, machine string, since time.Time) (j
 
 // watched finds what is new and what is wished by an index each: most programs on a machine are
 // neither.
-const watched = `j.seq IN (SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND since >= ?
-	UNION ALL SELECT seq FROM jobs WHERE custody = 'monitor' AND machine = ? AND wish <> '')`
+var watched = store.SQL(`j.seq IN (SELECT seq FROM jobs WHERE custody = {Monitor} AND machine = ? AND since >= ?
+	UNION ALL SELECT seq FROM jobs WHERE custody = {Monitor} AND machine = ? AND wish <> '')`)
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
 	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec,

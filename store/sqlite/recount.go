@@ -65,20 +65,20 @@ type heldTurn struct {
 	job                int64
 }
 
-const (
+var (
 	// useless holds of a turn t whose job is not there, or has not the tie that stands for it and
 	// keeps none before its place in line. That of an order is kept in no line.
-	useless = `NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (
-		j.ties & CASE WHEN t.key GLOB 'order/*' THEN ` + tieOrder + `
-			WHEN t.key GLOB 'ahead/*' THEN ` + tieAhead + ` ELSE ` + tieTurn + ` END <> 0
-		OR j.ties & ` + tieKept + ` <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*')
-			AND t.key < j.line))`
+	useless = store.SQL(`NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.job AND (
+		j.ties & CASE WHEN t.key GLOB 'order/*' THEN {TieOrder}
+			WHEN t.key GLOB 'ahead/*' THEN {TieAhead} ELSE {TieTurn} END <> 0
+		OR j.ties & {TieKept} <> 0 AND t.key NOT GLOB 'order/*' AND (t.key GLOB 'ahead/*') = (j.line GLOB 'ahead/*')
+			AND t.key < j.line))`)
 
 	// lookForWrong finds jobs that wait for another number of prerequisites than they have, turns
 	// that nobody has a use for, groups that have nobody, and, a step for each key, lines to which
 	// nothing is owed. Most of these are of keys that are full; of orders, which may be as many as
 	// customers, those are left out whose one place is taken.
-	lookForWrong = `WITH RECURSIVE
+	lookForWrong = store.SQL(`WITH RECURSIVE
 	e (tenant) AS (
 		SELECT min(tenant) FROM jobs INDEXED BY jobs_line WHERE line <> ''
 		UNION ALL
@@ -93,7 +93,7 @@ const (
 			AND j.tenant = k.tenant AND j.line > k.key) FROM k WHERE k.key IS NOT NULL
 	)
 	SELECT * FROM (SELECT 'needs', j.id, '', '', '', 0 FROM jobs j INDEXED BY jobs_needs
-		WHERE j.custody = 'gate' AND j.needs <> 0
+		WHERE j.custody = {Gate} AND j.needs <> 0
 			AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1)
 	UNION ALL
 	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1)
@@ -102,15 +102,17 @@ const (
 	UNION ALL
 	SELECT 'line', x'', k.tenant, k.key, '', 0 FROM k WHERE k.key IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.tenant = k.tenant AND f.key = k.key)
-		AND NOT (k.key GLOB 'order/*' AND EXISTS (SELECT 1 FROM turns o WHERE o.tenant = k.tenant AND o.key = k.key))`
+		AND NOT (k.key GLOB 'order/*' AND EXISTS (SELECT 1 FROM turns o WHERE o.tenant = k.tenant AND o.key = k.key))`)
 )
+
+// countNeeds corrects the number of prerequisites of a job.
+var countNeeds = store.SQL(`UPDATE jobs SET needs = (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)
+	WHERE id = ? AND custody = {Gate} AND needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)`)
 
 // recount corrects numbers of prerequisites.
 func (t *tx) recount(wrong []job.ID, eff *store.Effects) (n int, err error) {
 	for _, id := range wrong {
-		changed, err := t.exec(`UPDATE jobs SET needs = (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)
-			WHERE id = ? AND custody = 'gate'
-				AND needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = jobs.seq)`, blob(id))
+		changed, err := t.exec(countNeeds, blob(id))
 		if err != nil {
 			return 0, err
 		}

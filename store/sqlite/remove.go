@@ -117,7 +117,7 @@ func (t *tx) newest() (jobs, events int64, err error) {
 // reserve sees to it that numbers are not given again: a cursor that somebody has would pass over
 // what got them. The highest ones are kept by rows of nobody while nothing higher is there.
 func (t *tx) reserve(jobs, events int64) error {
-	for _, q := range []string{`DELETE FROM jobs WHERE id = zeroblob(16)`, `DELETE FROM events WHERE job = 0`} {
+	for _, q := range []string{dropJob, dropEvent} {
 		if _, err := t.exec(q); err != nil {
 			return err
 		}
@@ -127,14 +127,21 @@ func (t *tx) reserve(jobs, events int64) error {
 		return err
 	}
 	if j < jobs {
-		_, err = t.exec(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority,
-			max_attempts, created, state, custody, epoch, n, lane, attempt, since, hidden)
-			VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', 'none', 0, 0, '', 0, 0,
-				2)`, jobs, micros(t.now))
+		_, err = t.exec(keepJob, jobs, micros(t.now))
 	}
 	if e < events && err == nil {
-		_, err = t.exec(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause)
-			VALUES (?, 0, 0, 0, '', 'none', 0, '')`, events)
+		_, err = t.exec(keepEvent, events)
 	}
 	return err
 }
+
+// keepJob and keepEvent make the rows of nobody; dropJob and dropEvent remove them.
+var (
+	keepJob = store.SQL(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority, max_attempts,
+		created, state, custody, epoch, n, lane, attempt, since, hidden)
+		VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', {None}, 0, 0, '', 0, 0, 2)`)
+	keepEvent = store.SQL(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause)
+		VALUES (?, 0, 0, 0, '', {None}, 0, '')`)
+	dropJob   = `DELETE FROM jobs WHERE id = zeroblob(16)`
+	dropEvent = `DELETE FROM events WHERE job = 0`
+)

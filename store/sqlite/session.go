@@ -166,31 +166,31 @@ func (s *Store) unserved(ctx context.Context) (found []store.Unserved, err error
 	return found, nil
 }
 
-const (
-	nextReady = `SELECT queue, kind, machine FROM jobs INDEXED BY jobs_ready WHERE custody = 'ready'
+var (
+	nextReady = store.SQL(`SELECT queue, kind, machine FROM jobs INDEXED BY jobs_ready WHERE custody = {Ready}
 		AND (queue, kind, machine) > (?, ?, ?)
-		ORDER BY queue, kind, machine LIMIT 1`
+		ORDER BY queue, kind, machine LIMIT 1`)
 
-	notServed = `SELECT count(*), min(since) FROM (SELECT since, tenant FROM jobs INDEXED BY jobs_ready
-		WHERE custody = 'ready' AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0)
-			WHERE tenant NOT IN (SELECT value FROM json_each(?))`
+	notServed = store.SQL(`SELECT count(*), min(since) FROM (SELECT since, tenant FROM jobs INDEXED BY jobs_ready
+		WHERE custody = {Ready} AND queue = ? AND kind = ? AND machine = ? LIMIT ? + 0)
+			WHERE tenant NOT IN (SELECT value FROM json_each(?))`)
 )
 
 // unwatched goes along the index of what is watched, a step for each machine.
-const unwatched = `WITH RECURSIVE machines (machine) AS (
-		SELECT min(machine) FROM jobs INDEXED BY jobs_monitor WHERE custody = 'monitor' AND machine > ''
+var unwatched = store.SQL(`WITH RECURSIVE machines (machine) AS (
+		SELECT min(machine) FROM jobs INDEXED BY jobs_monitor WHERE custody = {Monitor} AND machine > ''
 		UNION ALL
-		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = 'monitor'
+		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = {Monitor}
 			AND j.machine > m.machine)
 			FROM machines m WHERE m.machine IS NOT NULL
 		LIMIT ?
 	)
 	SELECT m.machine, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor
-		WHERE custody = 'monitor' AND machine = m.machine LIMIT ? + 0))
+		WHERE custody = {Monitor} AND machine = m.machine LIMIT ? + 0))
 	FROM machines m WHERE m.machine IS NOT NULL
 		AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.ended IS NULL AND s.lease_until > ?
 		AND s.process ->> '$.machine' = m.machine
-			AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`
+			AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`)
 
 // tenantsOf returns the tenants, as a JSON list, whose jobs of a line some process claims; or that
 // it claims those of all.

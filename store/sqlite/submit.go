@@ -88,6 +88,13 @@ func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitt
 	return answers, err
 }
 
+var (
+	// addNeed makes a job wait for another one, unless that has ended; tieNeeded ties that one.
+	addNeed = store.SQL(`INSERT INTO prerequisites (needs, job, need)
+		SELECT seq, ?, ? FROM jobs WHERE id = ? AND custody <> {None}`)
+	tieNeeded = store.SQL(`UPDATE jobs SET ties = ties | {TieDependants} WHERE id = ? AND custody <> {None}`)
+)
+
 // submit inserts one job, or finds the one that is there already.
 func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, eff *store.Effects) (store.Submitted,
 	error,
@@ -221,14 +228,11 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		}
 	}
 	for _, a := range after {
-		if _, err := t.exec(`INSERT INTO prerequisites (needs, job, need)
-			SELECT seq, ?, ? FROM jobs WHERE id = ?
-				AND custody <> 'none'`, seq, string(a.Need), blob(a.Job)); err != nil {
+		if _, err := t.exec(addNeed, seq, string(a.Need), blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
 		delete(t.w.held, a.Job)
-		if _, err := t.exec(`UPDATE jobs SET ties = ties | ? WHERE id = ? AND custody <> 'none'`,
-			int64(job.TieDependants), blob(a.Job)); err != nil {
+		if _, err := t.exec(tieNeeded, blob(a.Job)); err != nil {
 			return store.Submitted{}, err
 		}
 	}

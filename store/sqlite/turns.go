@@ -412,16 +412,17 @@ const firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order
 	WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
 	ORDER BY j.rank, j.priority, j.created, j.seq LIMIT 1`
 
+var keptJobs = store.SQL(` FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & {TieKept} <> 0`)
+
 // keeping reads the jobs that keep turns of other keys in the line of one.
 func (t *tx) keeping(d spot) (rs []row, err error) {
 	if !t.w.kept {
 		return nil, nil
 	}
-	const kept = `FROM jobs j INDEXED BY jobs_kept WHERE j.line <> '' AND j.ties & ` + tieKept + ` <> 0`
-	rs, err = t.rows(`SELECT `+columns+` `+kept+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key,
+	rs, err = t.rows(`SELECT `+columns+keptJobs+` AND j.tenant = ? AND j.line = ? LIMIT ? + 0`, d.tenant, d.key,
 		int64(mostKept))
 	if err == nil && len(rs) == 0 {
-		t.w.kept, err = t.exists(`SELECT 1 ` + kept + ` AND j.tenant > '' LIMIT 1`)
+		t.w.kept, err = t.exists(`SELECT 1` + keptJobs + ` AND j.tenant > '' LIMIT 1`)
 	}
 	return rs, err
 }

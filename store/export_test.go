@@ -1,0 +1,4 @@
+package store
+
+// Constants are the names that [SQL] knows.
+var Constants = constants

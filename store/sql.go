@@ -1,0 +1,84 @@
+package store
+
+import (
+	"regexp"
+	"strconv"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// SQL returns a statement, or a part of one, in which {Ready} or {TieTurn} stands for the constant
+// of package job that has this name: 'ready', and 32. It panics at a name that is not one of
+// [constants]. Statements are made once, when the program starts.
+func SQL(text string) string {
+	return braces.ReplaceAllStringFunc(text, func(name string) string {
+		value, there := constants[name[1:len(name)-1]]
+		if !there {
+			panic("store: no constant of package job for SQL is named " + name)
+		}
+		return value
+	})
+}
+
+var braces = regexp.MustCompile(`\{[A-Z][A-Za-z]*\}`)
+
+// constants are the constants of package job that statements may name, as SQL has them.
+var constants = map[string]string{
+	"Waiting":          quoted(job.Waiting),
+	"Pending":          quoted(job.Pending),
+	"ProcessingInputs": quoted(job.ProcessingInputs),
+	"StagingInputs":    quoted(job.StagingInputs),
+	"StagingJob":       quoted(job.StagingJob),
+	"SubmittingJob":    quoted(job.SubmittingJob),
+	"Queued":           quoted(job.Queued),
+	"Running":          quoted(job.Running),
+	"Archiving":        quoted(job.Archiving),
+	"Blocked":          quoted(job.Blocked),
+	"Paused":           quoted(job.Paused),
+	"Finished":         quoted(job.Finished),
+	"Failed":           quoted(job.Failed),
+	"Canceled":         quoted(job.Canceled),
+
+	"Gate":     quoted(job.Gate),
+	"Ready":    quoted(job.Ready),
+	"Worker":   quoted(job.Worker),
+	"Monitor":  quoted(job.Monitor),
+	"Recovery": quoted(job.Recovery),
+	"User":     quoted(job.User),
+	"None":     quoted(job.None),
+
+	"TieDependants":  digits(job.TieDependants),
+	"TieUniqueStart": digits(job.TieUniqueStart),
+	"TieUniqueDone":  digits(job.TieUniqueDone),
+	"TieLimited":     digits(job.TieLimited),
+	"TieAhead":       digits(job.TieAhead),
+	"TieTurn":        digits(job.TieTurn),
+	"TieKept":        digits(job.TieKept),
+	"TieMet":         digits(job.TieMet),
+	"TieOrder":       digits(job.TieOrder),
+	"TiePass":        digits(job.TiePass),
+
+	"LaneFinish":  quoted(job.LaneFinish),
+	"LaneLaunch":  quoted(job.LaneLaunch),
+	"LanePrepare": quoted(job.LanePrepare),
+	"LaneTask":    quoted(job.LaneTask),
+	"LaneAlone":   quoted(job.LaneAlone),
+
+	"CauseSubmit":   quoted(job.CauseSubmit),
+	"CauseClaim":    quoted(job.CauseClaim),
+	"CauseWork":     quoted(job.CauseWork),
+	"CauseDiverted": quoted(job.CauseDiverted),
+	"CauseDue":      quoted(job.CauseDue),
+	"CauseTurn":     quoted(job.CauseTurn),
+
+	"KindApp":          quoted(job.KindApp),
+	"UntilStart":       quoted(job.UntilStart),
+	"DebtDependants":   quoted(job.DebtDependants),
+	"NormalCompletion": quoted(job.NormalCompletion),
+	"Launching":        quoted(job.Launching),
+}
+
+// quoted is a word as SQL has it. Words of package job have no quotes in them.
+func quoted[T ~string](word T) string { return "'" + string(word) + "'" }
+
+func digits(bits job.Ties) string { return strconv.Itoa(int(bits)) }
