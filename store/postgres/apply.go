@@ -25,9 +25,7 @@ func (s *Store) Apply(ctx context.Context, cs []job.Change, along *store.Claim) 
 	if err != nil {
 		return nil, nil, eff, err
 	}
-	if eff.AfterClaim(claim.jobs); claim.learns {
-		s.begins.learn(claim.mark, claim.jobs)
-	}
+	eff.AfterClaim(claim.jobs)
 	return answers, claim.sorted(), eff, nil
 }
 
@@ -77,7 +75,6 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 				case claim == nil || len(limited) > 0:
 					qs = append(qs, do(tryTurnsLock, finished.args[0]), finished, passing(&eff, nil))
 				case claim.Handed:
-					claim.begins = s.begins.known()
 					if len(others) == 0 {
 						qs = nil // of the one session, it does that, too
 					}

@@ -25,11 +25,8 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 // A claiming is a claim on its way, and what it came to.
 type claiming struct {
 	store.Claim
-	alive  bool // its session
-	jobs   []job.Job
-	begins *string // the beginnings of lines that are known; see [beginning]
-	learns bool    // those alone are claimed who get a turn: what follows for these lines
-	mark   string  // holds at this mark
+	alive bool // its session
+	jobs  []job.Job
 }
 
 func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
@@ -56,7 +53,7 @@ func (c *claiming) queries(tell bool) []*query {
 	} else {
 		text += claimed
 	}
-	c.jobs, c.alive, c.learns = nil, false, false
+	c.jobs, c.alive = nil, false
 	return []*query{do(claimOnce, [16]byte(c.ID)), read(text, func(r *reader) error {
 		c.alive = r.bool()
 		if r.values[0] == nil {
@@ -73,7 +70,7 @@ func (c *claiming) queries(tell bool) []*query {
 // handed is the query that comes before tasks are finished whose turns go to whom the claim takes,
 // and before nothing else.
 func (c *claiming) handed(tasks any) *query {
-	c.jobs, c.alive, c.learns, c.mark = nil, false, true, ""
+	c.jobs, c.alive = nil, false
 	return read(claimHanded, func(r *reader) error { c.alive = true; return nil }, [16]byte(c.Session),
 		encode(c.Slots), tasks)
 }

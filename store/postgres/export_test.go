@@ -101,13 +101,6 @@ func (r recorder) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBat
 	r.sent(q.SQL)
 }
 
-// Beginnings is of how many lines it is known where they begin.
-func (s *Store) Beginnings() int {
-	s.begins.mu.Lock()
-	defer s.begins.mu.Unlock()
-	return len(s.begins.of)
-}
-
 // Again returns a store that is as if it had just been opened on the database of s, with the connections of s.
 func (s *Store) Again(ctx context.Context) (*Store, error) {
 	again := &Store{o: s.o, config: s.config, pool: s.pool, readers: s.readers, opened: time.Now()}

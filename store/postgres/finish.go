@@ -179,10 +179,8 @@ SELECT set_config('job.payer', $1::text, true) WHERE CASE
 // claim, which has come before it, too, those who get a turn are claimed at once as far as there
 // are slots left.
 func passing(eff *store.Effects, claim *claiming) *query {
-	var mark string
 	each := func(r *reader) {
 		eff.Owed = r.bool() || eff.Owed
-		mark = r.text()
 		if queue, kind := r.text(), r.text(); queue != "" {
 			eff.Announce(job.QueueKind{Queue: queue, Kind: kind})
 		}
@@ -198,9 +196,8 @@ func passing(eff *store.Effects, claim *claiming) *query {
 		if each(r); r.values[0] != nil {
 			claim.jobs = append(claim.jobs, r.whole())
 		}
-		claim.mark = mark
 		return nil
-	}, append(claim.asks(), named, claim.begins)...)
+	}, append(claim.asks(), named)...)
 }
 
 // mostPassedOn bounds the jobs of a key to which passOn hands turns.
@@ -230,11 +227,11 @@ func freeOf(key string) string {
 // and are what the claim asks for, to the session of the claim as long as there are slots. That is
 // one write of a row instead of two.
 var (
-	passOn = passingOn(`NULL`, ``, `false`, ``, `
-SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true
+	passOn = passingOn(``, `false`, ``, `
+SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true
 	GROUP BY m.queue, m.kind`)
 
-	passOnClaimed = passingOn(`$8`, `, j.priority, j.created, j.lane, j.queue = ANY ($3::text[])
+	passOnClaimed = passingOn(`, j.priority, j.created, j.lane, j.queue = ANY ($3::text[])
 		AND j.kind = ANY ($4::text[]) AND (j.machine = '' OR j.machine = $5::text)
 		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 			AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
@@ -255,35 +252,23 @@ SELECT (SELECT count(*) FROM owed) > 0, NULL, m.queue, m.kind FROM (SELECT) one 
 		WHERE t.ties & {TieUniqueStart} <> 0))
 		AND u.mode || '' = {UntilStart}
 `, `
-SELECT (SELECT count(*) FROM owed) > 0, (SELECT b.mark FROM begins b WHERE NOT EXISTS (SELECT FROM ran_out)),
-	r.queue, r.kind, `+columns+`, `+documents+`
+SELECT (SELECT count(*) FROM owed) > 0, r.queue, r.kind, `+columns+`, `+documents+`
 FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true
 	GROUP BY m.queue, m.kind) r
 LEFT JOIN (took j `+itsSpec+`) ON r.first`)
 )
 
-func passingOn(begins, fits, chosen, took, answer string) string {
+func passingOn(fits, chosen, took, answer string) string {
 	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT ` + payer + ` AS tenant, pawl.clock() AS now, ` + ord + ` AS ord
-), begins AS MATERIALIZED (
-	SELECT s.last_value + s.is_called::int || ' ' || extract(epoch FROM pg_postmaster_start_time()) AS mark
-		FROM pawl.turns_owed_seq_seq s WHERE NOT EXISTS (SELECT FROM pawl.turns_owed o
-		WHERE o.tenant = ` + payer + ` OFFSET 0)
 ), returned AS MATERIALIZED (
-	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n, b.id IS NOT NULL AS known,
-		coalesce(b.owner, '') AS owner, coalesce(b.priority, '-32768'::smallint) AS priority,
-			coalesce(b.created, '-infinity') AS created, coalesce(b.id, '` + job.ID{}.String() + `') AS id
-	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n) LEFT JOIN (
-		SELECT b.* FROM begins m, json_to_recordset(` + begins + `::json) b(tenant text, key text, mark text,
-			owner text, priority smallint, created timestamptz, id uuid)
-		WHERE b.tenant = ` + payer + ` AND b.mark = m.mark
-	) b ON b.key = r.key
+	SELECT r.key, least(r.n::int, ` + mostPassedOn + `) AS n
+	FROM json_each_text(current_setting('job.returned', true)::json) r(key, n)
 ), heads AS MATERIALIZED (
-	SELECT r.key, h.id, h.owner, r.n, r.known FROM returned r CROSS JOIN LATERAL (
+	SELECT r.key, h.id, h.owner, r.n FROM returned r CROSS JOIN LATERAL (
 		SELECT j.id, j.owner FROM pawl.jobs j
 		WHERE j.tenant = ` + payer + ` AND j.line = r.key
-			AND (j.owner, j.priority, j.created, j.id) > (r.owner, r.priority, r.created, r.id)
 		ORDER BY j.owner, j.priority, j.created, j.id LIMIT r.n
 	) h
 ), locked AS MATERIALIZED (
@@ -299,14 +284,10 @@ WITH x AS MATERIALIZED (
 			AND NOT EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = ` + payer + ` AND j.line = l.key
 				AND ` + keeping + ` OFFSET 0) AS easy
 	FROM (
-		SELECT h.key, count(*)::int AS found, count(*) < h.n
-			AND NOT h.known AS all_of_them, min(h.owner) AS owner,
+		SELECT h.key, count(*)::int AS found, count(*) < h.n AS all_of_them, min(h.owner) AS owner,
 			bool_and((h.id, h.key) IN (SELECT l.id, l.key FROM locked l)) AS locked
-		FROM heads h GROUP BY h.key, h.n, h.known OFFSET 0
+		FROM heads h GROUP BY h.key, h.n OFFSET 0
 	) l
-), ran_out AS MATERIALIZED (
-	-- Who knew where the line began has come to its end: it is looked at from the beginning.
-	SELECT r.key FROM returned r WHERE r.known AND (SELECT count(*) FROM heads h WHERE h.key = r.key) < r.n
 ), passed AS MATERIALIZED (
 	SELECT l.key FROM lines l WHERE l.easy AND l.free >= 0
 ), granted AS MATERIALIZED (
@@ -325,18 +306,14 @@ WITH x AS MATERIALIZED (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
 	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x)
-		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE NOT r.known
-			AND r.key NOT IN (SELECT l.key FROM lines l) UNION ALL SELECT p.key FROM passed p))
+		AND v.key = ANY (ARRAY(SELECT r.key FROM returned r WHERE r.key NOT IN (SELECT l.key FROM lines l)
+			UNION ALL SELECT p.key FROM passed p))
 ), paid AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT x.tenant FROM x WHERE EXISTS (SELECT FROM passed))
 		AND o.key = ANY (ARRAY(SELECT p.key FROM passed p))
-	RETURNING nextval('pawl.turns_owed_seq_seq')
 ), owed AS (
-	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, (
-		SELECT l.key FROM lines l WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them
-			ELSE l.free + l.found > 0 END
-		UNION SELECT r.key FROM ran_out r
-	) l
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT x.tenant, l.key, x.now FROM x, lines l
+	WHERE CASE WHEN l.easy AND l.free >= 0 THEN l.free > 0 AND NOT l.all_of_them ELSE l.free + l.found > 0 END
 	RETURNING key
 )` + answer)
 }

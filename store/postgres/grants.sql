@@ -24,7 +24,6 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.messages      TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.limits        TO pawl_service;
 GRANT SELECT, INSERT, DELETE         ON pawl.turns         TO pawl_service;
 GRANT SELECT, INSERT, DELETE         ON pawl.turns_owed    TO pawl_service;
-GRANT SELECT, USAGE ON SEQUENCE         pawl.turns_owed_seq_seq TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.served        TO pawl_service;
 GRANT SELECT, INSERT, UPDATE         ON pawl.moments       TO pawl_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON pawl.groups        TO pawl_service;

@@ -99,22 +99,18 @@ func (t *tx) handOver(c *changes, eff *store.Effects) error {
 		return err
 	}
 	owed := values(h.keys, func(key *string) spot { return spot{h.tenant, *key} })
-	var marks []*query
 	switch {
 	case crowded:
 		h.later = owed
 	case !has:
 		h.handOn = owed
 	default:
-		if anyOf(c.after, func(j *job.Job) bool { return j.Line != "" }) { // it owes nothing that would tell of them
-			marks = append(marks, do(makeMark))
-		}
 		if err := h.hand(t, lineHeadsFree); err != nil {
 			return err
 		}
 	}
 	h.effects(eff)
-	return t.join(c, eff, append(append(marks, h.queries()...), h.served...)...)
+	return t.join(c, eff, append(h.queries(), h.served...)...)
 }
 
 // closing returns the lines that those may close whom changes have blocked.
@@ -430,7 +426,6 @@ WITH keys AS MATERIALIZED (
 ), gone AS (
 	DELETE FROM pawl.turns_owed o WHERE o.tenant = (SELECT current_setting('job.payer', true))
 		AND coalesce(o.key IN (SELECT k.key FROM keys k), false) -- looked up, and not joined
-	RETURNING nextval('pawl.turns_owed_seq_seq') -- as makeMark does
 ), waited AS MATERIALIZED (
 	SELECT k.key, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = (SELECT current_setting('job.payer', true))
 		AND j.line = k.key) AS waits FROM keys k

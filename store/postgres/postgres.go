@@ -60,8 +60,7 @@ type Store struct {
 	opened  time.Time
 	turning atomic.Bool // the tasks that finished last were under limits
 	limited sync.Map    // limitKeys by tenant, as they were
-	begins  beginnings
-	since   time.Time // the database's clock when it was first reached
+	since   time.Time   // the database's clock when it was first reached
 	// when a call had last no answer of a database that serves, in microseconds since opened; 0:
 	// never
 	failed atomic.Int64

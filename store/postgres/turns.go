@@ -28,7 +28,7 @@ func (c *changes) turns() (qs []*query) {
 	jobs := func(ts []turn) [][16]byte { return values(ts, func(t *turn) [16]byte { return t.job }) }
 	keys := func(ts []turn) []string { return values(ts, func(t *turn) string { return t.key }) }
 	if len(c.inLine) > 0 {
-		qs = append(qs, do(makeMark), do(enterLines, values(c.inLine, func(j *job.Job) [16]byte { return j.ID }),
+		qs = append(qs, do(enterLines, values(c.inLine, func(j *job.Job) [16]byte { return j.ID }),
 			values(c.inLine, func(j *job.Job) string { return j.Line }),
 			values(c.inLine, func(j *job.Job) int { return j.Passed }), values(c.inLine,
 				func(j *job.Job) int { return int(j.Ties) }),
