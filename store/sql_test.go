@@ -188,3 +188,60 @@ func read(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+// One file of each store has all SQL that writes history, and all that moves a job.
+func TestHistoryIsWrittenInOneFile(t *testing.T) {
+	for _, text := range []string{
+		"INSERT INTO pawl.events (job) SELECT", "insert into ended", "INSERT OR FAIL INTO events (n)",
+		"INSERT INTO pawl.jobs AS j (id)", "DELETE FROM pawl.jobs j WHERE j.id",
+		"UPDATE pawl.jobs j SET due = NULL,\n\tcustody = 'x' WHERE", "UPDATE jobs SET n = n + 1",
+		"UPDATE pawl.jobs j SET ties = CASE WHEN j.n = 1 THEN 2 END, epoch = 3 FROM x",
+	} {
+		if len(moves(text)) == 0 {
+			t.Errorf("%s is not found", text)
+		}
+	}
+	for _, text := range []string{
+		"INSERT INTO pawl.specs (id)", "SELECT FROM pawl.events e", "DELETE FROM pawl.ended e WHERE", "DELETE FROM jobs WHERE seq = ?",
+		"UPDATE pawl.jobs j SET due = NULL WHERE j.n = 1", "UPDATE pawl.jobs j SET ties = $1 FROM x WHERE custody = 'x'",
+		"UPDATE jobs SET line = ?, since = ? WHERE seq = ? AND state = ?",
+	} {
+		if found := moves(text); len(found) > 0 {
+			t.Errorf("%s is found in %s", found, text)
+		}
+	}
+	for dir, file := range map[string]string{"postgres": "history.go", "sqlite": "changes.go"} {
+		for _, name := range sources(t, dir) {
+			found := moves(read(t, name))
+			if filepath.Base(name) == file {
+				if len(found) == 0 {
+					t.Errorf("%s writes no history", name)
+				}
+				continue
+			}
+			for _, statement := range found {
+				t.Errorf("%s: %s: write it in %s", name, statement, file)
+			}
+		}
+	}
+}
+
+// moves finds in a text what writes history, makes a job, or sets its place. What removes jobs that
+// are kept no longer is none of it.
+func moves(text string) (found []string) {
+	found = writes.FindAllString(text, -1)
+	for _, update := range updates.FindAllString(text, -1) {
+		set, _, _ := strings.Cut(update, "WHERE")
+		if place.MatchString(set) {
+			found = append(found, update)
+		}
+	}
+	return found
+}
+
+var (
+	writes = regexp.MustCompile(`(?i)\bINTO (pawl\.)?(events|ended|jobs)\b|\bDELETE FROM pawl\.jobs\b`)
+	// The first column, and those that follow a comma.
+	place   = regexp.MustCompile(`(SET|,)\s+(state|custody|epoch|n) = `)
+	updates = regexp.MustCompile(`(?s)\bUPDATE (pawl\.)?jobs\b[^;]*?(WHERE|$)`)
+)

@@ -157,16 +157,3 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 	}
 	return e, eff, nil
 }
-
-// addEvent writes an event of a job that is locked.
-const addEvent = `
-WITH x AS MATERIALIZED (
-	SELECT pawl.clock() AS now, ` + ord + ` AS ord
-), told AS (
-	UPDATE pawl.jobs j SET told = told + 1, ord = greatest(j.ord, x.ord) FROM x WHERE j.id = $1 RETURNING j.ord, x.now
-)
-INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, cause, actor, message, data, name)
-SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3,
-	told.ord, $4, $5, $6, told.now, $7, $8, $9,
-	$10::json, $11
-FROM told RETURNING sub, at, ord`

@@ -460,63 +460,7 @@ var applyChanges = store.SQL(judged(`, $13::text[], $14::text[], $15::text[], $1
 ), checked AS MATERIALIZED (
 	SELECT count(*) AS n FROM made m WHERE m.astray
 		AND pawl.refuse('job ' || m.id || ': ' || m.new_state || ' with a launch whose end is not known')
-), written AS (
-	-- Each row is found by its key: an UPDATE would leave it to the planner how these rows are joined with the table's.
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
-		ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume,
-			code, message, work, result)
-	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody,
-		m.epoch + m.moved::int, m.n + m.steps,
-		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN {LaneAlone} WHEN m.kind = {KindApp} THEN m.lane
-			ELSE {LaneTask} END, CASE WHEN NOT m.moved THEN m.session END,
-		CASE WHEN NOT m.moved THEN m.claim END, m.new_attempt, m.new_recoveries, m.new_suspect, m.new_launch,
-			m.new_live,
-		CASE WHEN m.moved THEN m.now ELSE m.since END, m.new_due,
-		m.needs, m.ties, m.told, CASE WHEN m.new_state = {Paused} THEN '' ELSE m.at_wish END, m.wished_by,
-		CASE WHEN m.new_state IN ({Blocked}, {Paused}) THEN coalesce(m.resume, '')
-			ELSE '' END, coalesce(m.code, ''), coalesce(m.message, ''),
-		m.new_work, m.new_result
-	FROM made m WHERE m.goes_on
-	ON CONFLICT (id) DO UPDATE SET
-		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n,
-			ord = excluded.ord, lane = excluded.lane,
-		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt,
-			recoveries = excluded.recoveries,
-		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since,
-			due = excluded.due,
-		grp = NULL, until = NULL, wish = excluded.wish, resume = excluded.resume, code = excluded.code,
-			message = excluded.message, work = excluded.work, result = excluded.result
-), gone AS (
-	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.ends))
-), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
-		since, ended, needs, ties, limits, told, wished_by,
-		code, message, work, result)
-	SELECT m.id, m.tenant, m.new_state, m.epoch + 1, m.n + m.steps, m.new_ord, m.new_attempt, m.new_recoveries,
-		m.new_suspect, m.new_launch, m.created, m.now, m.now,
-		m.needs, m.ties, m.limits, m.told, m.wished_by, coalesce(m.code, ''), coalesce(m.message, ''),
-			m.new_work, m.new_result
-	FROM made m WHERE m.ends
-), resolved AS (
-	UPDATE pawl.specs s SET resolved = coalesce(s.resolved, ($21::json[])[array_position($1::uuid[], s.id)])
-	WHERE s.id = ANY (ARRAY(SELECT m.id FROM made m WHERE m.resolves))
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code,
-		message, data, change)
-	SELECT m.id, m.n + m.steps, m.tenant, m.new_ord, m.epoch, m.new_state, m.new_custody, m.now, m.cause,
-		m.session, m.duty,
-		m.code, m.message, m.data, m.digest
-	FROM made m WHERE m.go
-	UNION ALL
-	SELECT m.id, m.n + p.position, m.tenant, m.new_ord, m.epoch, p.state, m.at_custody, m.now, m.cause,
-		m.session, m.duty,
-		p.code, p.message, p.data, NULL
-	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text,
-		data json))
-		WITH ORDINALITY p(state, code, message, data, position)
-	WHERE m.walks
-), freed AS (
+), ` + applyHistory + `, freed AS (
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT m.id FROM made m
 		WHERE m.ends AND m.ties & ({TieUniqueStart} | {TieUniqueDone}) <> 0))
 ), owed AS (

@@ -155,22 +155,7 @@ WITH x AS MATERIALIZED (
 	claimTake = store.SQL(`, locked AS MATERIALIZED (
 	SELECT pawl.clock() AS now, h.intended -- all of them first: what was waited for has moved meanwhile
 	FROM (SELECT coalesce(array_agg(h.id) FILTER (WHERE h.chosen AND h.launches), '{}') AS intended FROM heads h) h
-), took AS (
-	UPDATE pawl.jobs j SET
-		state = CASE WHEN j.state <> {Pending} THEN j.state WHEN j.kind = {KindApp} THEN {ProcessingInputs}
-			ELSE {Running} END,
-		custody = {Worker}, epoch = j.epoch + 1, n = j.n + 1, ord = greatest(j.ord, x.ord), session = $2,
-			claim = $1, since = locked.now,
-		due = NULL, resume = '', code = '', message = CASE WHEN j.id = ANY (locked.intended)
-			THEN {Launching} ELSE '' END,
-		launch = j.launch + (j.id = ANY (locked.intended))::int, live = j.live OR j.id = ANY (locked.intended)
-	FROM x, locked WHERE j.id = ANY (ARRAY(SELECT h.id FROM heads h WHERE h.chosen))
-	RETURNING ` + livingRow + `, j.tenant
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, message)
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, t.state, t.custody, t.since, {CauseClaim}, $2,
-		nullif(t.message, '') FROM took t
-), started AS (
+), ` + claimHistory + `, started AS (
 	-- Ties are few: only who has them is looked up.
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
 		WHERE t.ties & {TieUniqueStart} <> 0))

@@ -108,25 +108,7 @@ WITH x AS MATERIALIZED (
 ), due AS MATERIALIZED (
 	SELECT j.id FROM pawl.jobs j WHERE j.custody = {Gate} AND j.due <= (SELECT now FROM x) ORDER BY j.due
 		LIMIT $1 FOR UPDATE SKIP LOCKED
-), moved AS (
-	UPDATE pawl.jobs j SET due = NULL,
-		line = CASE WHEN ` + goes + ` OR j.needs > 0 THEN NULL WHEN j.ties & {TieOrder} = 0 AND j.ordered IS NOT NULL
-			THEN j.ordered
-			WHEN j.kind = {KindApp} AND j.state = {Waiting} THEN 'ahead/' || j.limits[1] ELSE j.limits[1] END,
-		state = CASE WHEN ` + goes + ` AND j.state = {Waiting} THEN {Pending} ELSE j.state END, custody = CASE
-			WHEN ` + goes + ` THEN {Ready} ELSE j.custody END,
-		epoch = j.epoch + (` + goes + `)::int, n = j.n + (` + goes + `)::int, since = CASE WHEN ` + goes + `
-			OR j.needs = 0 THEN x.now ELSE j.since END,
-		ord = CASE WHEN ` + goes + ` THEN greatest(j.ord, x.ord) ELSE j.ord END,
-		code = CASE WHEN ` + goes + ` THEN '' ELSE j.code END, message = CASE WHEN ` + goes + ` THEN ''
-			ELSE j.message END
-	FROM x WHERE j.id = ANY (ARRAY(SELECT d.id FROM due d))
-	RETURNING j.id, j.tenant, j.queue, j.kind, j.state, j.custody, j.epoch, j.n, j.ord, j.since, j.line,
-		j.custody = {Ready} AS goes
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
-	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, m.state, m.custody, m.since, {CauseDue} FROM moved m WHERE m.goes
-), owed AS (
+), ` + dueHistory + `, owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at)
 	SELECT DISTINCT m.tenant, m.line, x.now FROM x, moved m WHERE m.line IS NOT NULL
 )

@@ -112,22 +112,7 @@ WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now FROM (SELECT count(*) FROM held) all_of_them
 ), done AS MATERIALIZED (
 	SELECT h.*, t.now FROM held h, t
-), gone AS (
-	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT d.id FROM done d))
-), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
-		since, ended, needs, ties, limits, told, wished_by,
-		code, message, work, result)
-	SELECT d.id, d.tenant, {Finished}, d.epoch + 1, d.n + 1, d.ord, d.attempt, d.recoveries, d.suspect,
-		d.launch, d.created, d.now, d.now, d.needs, ` + keeps + `, d.limits,
-		d.told, d.wished_by, {NormalCompletion}, '', d.work, d.result
-	FROM done d
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, code, change)
-	SELECT d.id, d.n + 1, d.tenant, d.ord, d.epoch, {Finished}, {None}, d.now, {CauseWork}, d.session,
-		{NormalCompletion}, d.digest
-	FROM done d
-)` + more)
+), ` + finishHistory(keeps) + more)
 }
 
 // payer is the tenant whose turns lock this transaction has.
@@ -236,22 +221,11 @@ SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT J
 		AND ($6::text[] IS NULL OR j.tenant = ANY ($6::text[]))
 			AND ($7::uuid[] IS NULL OR j.id = ANY ($7::uuid[])) AS fits`,
 		`l.fits AND row_number() OVER (PARTITION BY l.lane, l.fits
-			ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `), took AS (
-	UPDATE pawl.jobs j SET state = {Running}, custody = {Worker}, epoch = j.epoch + 2, n = j.n + 2,
-		ord = greatest(j.ord, x.ord), session = $2, claim = $1,
-		since = x.now, due = NULL, ties = j.ties | {TieTurn}, line = NULL, resume = '', code = '', message = ''
-	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE g.chosen))
-	RETURNING `+livingRow+`, j.tenant
-), claims AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session)
-	SELECT t.id, t.n - 1, t.tenant, t.ord, t.epoch - 2, {Pending}, {Ready}, t.since, {CauseTurn}, NULL FROM took t
-	UNION ALL
-	SELECT t.id, t.n, t.tenant, t.ord, t.epoch - 1, {Running}, {Worker}, t.since, {CauseClaim}, $2 FROM took t
-), started AS (
+			ORDER BY l.priority, l.created, l.id) <= `+slotsLeft("l.lane"), `, `+turnClaimHistory+`, started AS (
 	DELETE FROM pawl.unique_keys u WHERE u.job = ANY (ARRAY(SELECT t.id FROM took t
 		WHERE t.ties & {TieUniqueStart} <> 0))
 		AND u.mode || '' = {UntilStart}
-`, `
+)`, `
 SELECT (SELECT count(*) FROM owed) > 0, r.queue, r.kind, `+columns+`, `+documents+`
 FROM (SELECT m.queue, m.kind, row_number() OVER () = 1 AS first FROM (SELECT) one LEFT JOIN moved m ON true
 	GROUP BY m.queue, m.kind) r
@@ -293,16 +267,7 @@ WITH x AS MATERIALIZED (
 ), granted AS MATERIALIZED (
 	SELECT l.id, l.key, l.owner, ` + chosen + ` AS chosen FROM locked l
 		WHERE coalesce(l.key IN (SELECT p.key FROM passed p), false) -- looked up, and not joined
-), moved AS (
-	UPDATE pawl.jobs j SET state = {Pending}, custody = {Ready}, epoch = j.epoch + 1, n = j.n + 1,
-		ord = greatest(j.ord, x.ord), since = x.now,
-		ties = j.ties | {TieTurn}, line = NULL, code = '', message = ''
-	FROM x WHERE j.id = ANY (ARRAY(SELECT g.id FROM granted g WHERE NOT g.chosen))
-	RETURNING j.id, j.tenant, j.queue, j.kind, j.epoch, j.n, j.ord, j.since
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause)
-	SELECT m.id, m.n, m.tenant, m.ord, m.epoch - 1, {Pending}, {Ready}, m.since, {CauseTurn} FROM moved m
-` + took + `), turns AS (
+), ` + turnHistory + took + `, turns AS (
 	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT g.id, g.key, x.tenant, g.owner FROM x, granted g
 ), unserved AS (
 	DELETE FROM pawl.served v WHERE v.tenant = (SELECT x.tenant FROM x)

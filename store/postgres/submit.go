@@ -371,23 +371,7 @@ WITH x AS MATERIALIZED (
 		n.priority, n.max_attempts, n.now,
 		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
 	FROM new n
-), job AS (
-	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord,
-		lane, attempt, since,
-		due, needs, ties` + where(`, limits, line, owner, ordered, rank`) + `)
-	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
-		CASE WHEN n.gated THEN {Waiting} ELSE {Pending} END, CASE WHEN n.gated THEN {Gate} ELSE {Ready} END,
-		1, 1, n.ord, CASE WHEN n.kind = {KindApp} THEN {LanePrepare} ELSE {LaneTask} END, 1, n.now,
-		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL
-			OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at`) + `
-	FROM new n
-), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
-	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN {Waiting} ELSE {Pending} END, CASE WHEN n.gated
-		THEN {Gate} ELSE {Ready} END,
-		n.now, {CauseSubmit}, nullif($2, '')
-	FROM new n
-), label AS (
+), ` + submitHistory(where) + `, label AS (
 	INSERT INTO pawl.labels (tenant, key, value, created, job)
 	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
 ` + where(`), turns AS (

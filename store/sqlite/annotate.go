@@ -141,9 +141,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			At: t.now.Truncate(time.Microsecond).UTC(), Cause: n.Cause,
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		}
-		return t.query(`INSERT INTO events (job, n, sub, epoch, state, custody, at, cause, actor, message, data, name)
-			VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?,
-				?, ?, ?, ?) RETURNING sub, seq`,
+		return t.query(addEvent,
 			func(v []driver.Value) error {
 				written.Sub, written.Cursor = v[0].(int64), store.EventCursor{Ord: v[1].(int64)}.String()
 				return nil

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
+
+// This file has all SQL that writes history, and all that moves a job: what sets its state, custody,
+// epoch and n. [tx.change] and submit call it.
 
 // Changes of many jobs that differ in nothing but whose they are: most claims and most ends of
 // tasks, and the first events of a bulk submit. They are written together, in two statements for
@@ -259,3 +263,32 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	}
 	return columns, values
 }
+
+// insertJob makes the row of a job, insertLimited one that is under limits or in an order. Its first
+// event is one of the changes that wait.
+var insertJob, insertLimited = inserting("", ""), inserting(", limit_keys, line, ordered, rank", ", ?, ?, ?, ?")
+
+func inserting(columns, values string) string {
+	return `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem` +
+		columns + `)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?` + values + `)
+		ON CONFLICT (id) DO NOTHING`
+}
+
+// addEvent writes an event of a user, or of the job itself, that is no change of the job.
+const addEvent = `INSERT INTO events (job, n, sub, epoch, state, custody, at, cause, actor, message, data, name)
+	VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	RETURNING sub, seq`
+
+// keepJob and keepEvent make rows of nobody, which keep the highest numbers from being given again:
+// see [tx.reserve]. dropJob and dropEvent remove them.
+var (
+	keepJob = store.SQL(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority, max_attempts,
+		created, state, custody, epoch, n, lane, attempt, since, hidden)
+		VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', {None}, 0, 0, '', 0, 0, 2)`)
+	keepEvent = store.SQL(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause)
+		VALUES (?, 0, 0, 0, '', {None}, 0, '')`)
+	dropJob   = `DELETE FROM jobs WHERE id = zeroblob(16)`
+	dropEvent = `DELETE FROM events WHERE job = 0`
+)

@@ -134,14 +134,3 @@ func (t *tx) reserve(jobs, events int64) error {
 	}
 	return err
 }
-
-// keepJob and keepEvent make the rows of nobody; dropJob and dropEvent remove them.
-var (
-	keepJob = store.SQL(`INSERT INTO jobs (seq, id, tenant, owner, kind, name, queue, machine, priority, max_attempts,
-		created, state, custody, epoch, n, lane, attempt, since, hidden)
-		VALUES (?, zeroblob(16), '', '', '', '', '', '', 0, 0, ?, '', {None}, 0, 0, '', 0, 0, 2)`)
-	keepEvent = store.SQL(`INSERT INTO events (seq, job, n, epoch, state, custody, at, cause)
-		VALUES (?, 0, 0, 0, '', {None}, 0, '')`)
-	dropJob   = `DELETE FROM jobs WHERE id = zeroblob(16)`
-	dropEvent = `DELETE FROM events WHERE job = 0`
-)

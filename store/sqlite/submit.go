@@ -165,24 +165,18 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 	j.Lane = job.LaneOf(j.State, j.Program(), 0)
 
 	// A job without any key pays nothing for those that have one: neither names nor values.
-	keyed, of, given := "", "", []any(nil)
+	insert, limited := insertJob, []any(nil)
 	if len(j.Limits) > 0 || j.Order != "" {
-		keyed, of = ", limit_keys, line, ordered, rank", ", ?, ?, ?, ?"
-		given = []any{keysDocument(j.Limits), j.Line, optional(j.Order), j.Rank}
+		insert, limited = insertLimited, []any{keysDocument(j.Limits), j.Line, optional(j.Order), j.Rank}
 	}
-	seq, inserted, err := t.insert(`INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority,
-		max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace,
-			stem`+keyed+`)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`+of+`)
-			ON CONFLICT (id) DO NOTHING`,
+	seq, inserted, err := t.insert(insert,
 		append([]any{
 			blob(j.ID), j.Tenant, j.Owner, j.Kind, j.Name, j.Queue, j.Machine, int64(j.Priority),
 			int64(j.MaxAttempts), micros(j.Created),
 			optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N,
 			string(j.Lane), int64(j.Attempt),
 			micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(),
-		}, given...)...)
+		}, limited...)...)
 	if err != nil {
 		return store.Submitted{}, err
 	}

@@ -229,24 +229,14 @@ func encode(v any) string {
 //
 // 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message,
 // data}.
-var writeRows, writeEnds = writing(``), writing(`), gone AS (
-	DELETE FROM pawl.jobs j WHERE j.id = ANY (ARRAY(SELECT a.id FROM a WHERE a.over))
-), kept AS (
-	INSERT INTO pawl.ended (id, tenant, state, epoch, n, ord, attempt, recoveries, suspect, launch, created,
-		since, ended, needs, ties, limits, ordered, told, wished_by,
-		code, message, work, result)
-	SELECT a.id, a.tenant, a.state, a.epoch, a.n, a.ord, a.attempt, a.recoveries, a.suspect, a.launch,
-		a.created, a.since, a.ended, a.needs, a.ties, a.limits, a.ordered, a.told,
-		coalesce(a.wished_by, ''), coalesce(a.code, ''), coalesce(a.message, ''), a.work, a.result
-	FROM a WHERE a.over
-`)
+var writeRows, writeEnds = writing(false), writing(true)
 
 // freeKeys takes from jobs $1 the unique keys of modes $2.
 const freeKeys = `
 DELETE FROM pawl.unique_keys u WHERE u.job = ANY ($1::uuid[])
 	AND (u.job, u.mode || '') IN (SELECT f.job, f.mode FROM unnest($1::uuid[], $2::text[]) f(job, mode))`
 
-func writing(ends string) string {
+func writing(ends bool) string {
 	return store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
@@ -267,39 +257,6 @@ WITH x AS MATERIALIZED (
 			digest, grp, until, owner)
 	CROSS JOIN LATERAL (SELECT * FROM pawl.jobs j WHERE j.id = a.id AND j.epoch = a.was_epoch AND j.n = a.was_n
 		OFFSET 0) j
-), written AS (
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
-		ord, lane, session, claim,
-		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, grp, until, owner,
-			told, wish, wished_by, resume, code, message, work, result)
-	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n,
-		a.ord, a.lane, a.session, a.claim,
-		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line,
-			coalesce(a.passed, 0), a.grp, a.until, a.owner, a.told, coalesce(a.wish, ''),
-		coalesce(a.wished_by, ''), coalesce(a.resume, ''), coalesce(a.code, ''), coalesce(a.message, ''),
-			a.work, a.result
-	FROM a WHERE NOT a.over
-	ON CONFLICT (id) DO UPDATE SET
-		state = excluded.state, custody = excluded.custody, epoch = excluded.epoch, n = excluded.n,
-			ord = excluded.ord, lane = excluded.lane,
-		session = excluded.session, claim = excluded.claim, attempt = excluded.attempt,
-			recoveries = excluded.recoveries,
-		suspect = excluded.suspect, launch = excluded.launch, live = excluded.live, since = excluded.since,
-			due = excluded.due,
-		ties = excluded.ties, line = excluded.line, passed = excluded.passed, grp = excluded.grp,
-			until = excluded.until,
-		owner = coalesce(excluded.owner, j.owner), wish = excluded.wish, wished_by = excluded.wished_by,
-			resume = excluded.resume, code = excluded.code, message = excluded.message,
-		work = excluded.work, result = excluded.result
-` + ends + `), history AS (
-	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, session, actor, code,
-		message, data, change)
-	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1,
-		coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
-		p.code, p.message, p.data, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
-	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text,
-		message text, data json))
-		WITH ORDINALITY p(state, custody, code, message, data, position)
-)
+), ` + changeHistory(ends) + `
 SELECT count(*) = cardinality($4::uuid[]) OR pawl.refuse('a job moved under the lock') FROM a`)
 }
