@@ -29,7 +29,7 @@ var (
 		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments, "moments first": firstMoments, "moments wake": wakeJobs,
 		"groups open": openGroups, "groups write": writeGroups, "groups hold": holdGroups, "groups wake": wakeGroups, "groups heads": groupHeads, "groups left": groupLeft,
 		"groups lapsing": lapsing, "groups empty": emptyGroups, "groups remove": removeGroups, "tests due": dueTests, "what is due": whatIsDue,
-		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines shut": shutLines, "limits shut": shutLimits,
+		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines close": closeLines, "limits close": closeLimits,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}

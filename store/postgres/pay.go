@@ -57,7 +57,7 @@ func (s *Store) Pay(ctx context.Context, limit int) (int, store.Effects, error) 
 		return nil
 	}
 	if owesLines && paid < limit {
-		n, more, err := s.shut(ctx, limit-paid)
+		n, more, err := s.payLines(ctx, limit-paid)
 		owesTurns, owesWalks = owesTurns || n > 0, owesWalks || n > 0
 		if err := pay(n, more, err); err != nil {
 			return 0, store.Effects{}, err

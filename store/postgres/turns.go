@@ -119,6 +119,50 @@ func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limi
 	return eff, err
 }
 
+// setRate writes a limit that is a rate: nothing is counted for it, and it takes in no jobs.
+const setRate = `
+INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every,
+	rate = excluded.rate`
+
+// removeLimit takes a limit away; where groups close its line, what they leave of none stays. The
+// rate of its family, if that decides now, is another one from here on: it does not know what was
+// given under it before.
+//
+//	1 tenant  2 key  3 the key of its family  4 a new rate
+const removeLimit = `
+WITH gone AS (
+	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 AND l.places IS NULL RETURNING l.key
+), shut AS (
+	UPDATE pawl.limits l SET set_most = NULL, set_ahead = NULL WHERE l.tenant = $1 AND l.key = $2
+		AND l.set_most IS NOT NULL RETURNING l.key
+), anew AS (
+	UPDATE pawl.limits l SET rate = $4 WHERE l.tenant = $1 AND l.key = $3 AND l.key <> $2 AND l.rate IS NOT NULL
+)
+SELECT g.key FROM gone g UNION ALL SELECT s.key FROM shut s`
+
+// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless
+// one decided on its keys before, and has taken in its own, or there can be none.
+//
+//	1 tenant  2 key  3 most  4 ahead  5 weights  6 whether jobs are under the key by themselves
+//	7 the key of its family  8 9 spans of the keys on whose turns it decides
+const setLimit = `
+INSERT INTO pawl.limits AS l (tenant, key, most, ahead, weights, walked, walked_at, then_most, then_ahead)
+SELECT $1, $2, CASE WHEN w.walks THEN 0 ELSE $3::int END, CASE WHEN w.walks THEN 0 ELSE $4::int END, $5::json,
+	CASE WHEN w.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN w.walks THEN pawl.clock() END,
+	CASE WHEN w.walks THEN $3::int END, CASE WHEN w.walks THEN $4::int END
+FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(low, high) CROSS JOIN LATERAL (
+		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t))
+	AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
+ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
+	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int
+		ELSE 0 END,
+	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL
+		THEN $4::int END,
+	set_most = CASE WHEN l.places IS NOT NULL THEN $3::int END, set_ahead = CASE WHEN l.places IS NOT NULL
+		THEN $4::int END
+RETURNING l.walked IS NOT NULL`
+
 // changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who
 // enters one meanwhile owes that itself.
 func (s *Store) changeLimit(ctx context.Context, tenant, key string,
@@ -134,7 +178,7 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string,
 			}
 			return t.rerate(tenant, &eff)
 		}
-		err := t.send(do(lockTurns, tenant), change(&missing), do(shutLimits, tenant),
+		err := t.send(do(lockTurns, tenant), change(&missing), do(closeLimits, tenant),
 			c.linesUnder(tenant, func(of string) bool { return of == key || job.Family(of) == key }))
 		if err == nil && missing {
 			err = store.NoLimit(key)
@@ -200,7 +244,7 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 		set, shut := map[string]job.Limit{}, map[string]int{}
 		qs := []*query{
 			readLimits(q.Tenant, func(l job.Limit) { set[l.Key] = l }),
-			read(linesShut, func(r *reader) error {
+			read(closedLines, func(r *reader) error {
 				key := r.text()
 				shut[key] = r.int()
 				return nil

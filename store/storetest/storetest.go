@@ -70,7 +70,7 @@ var (
 		{"Force", forceTests, nil},
 		{"Gate", gateTests, nil},
 		{"Order", orderTests, nil},
-		{"Adopt", adoptTests, nil},
+		{"Walk", walkTests, nil},
 		{"Overdue", overdueTests, nil},
 		{"Random", nil, randomTests},
 		{"Big", nil, bigTests},

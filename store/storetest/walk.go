@@ -10,31 +10,31 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// adoptTests set limits for keys under which jobs stand that are there already.
-var adoptTests = []test{
-	{"who is ready goes back to the gate, and no more run than the limit says", adoptReady},
-	{"who runs goes on and counts", adoptRunning},
-	{"who waits for a time or for others is under it later", adoptLater},
-	{"who waits for another turn stays in its line", adoptInLine},
-	{"who is ready with another turn gives it back", adoptTurn},
-	{"who is paused or blocked is under it when it goes on", adoptStopped},
-	{"who is about to be told so by its claim runs", adoptClaimed},
-	{"programs are made ready and launched by workers who know nothing of it", adoptProgram},
-	{"a program that waits for its moment", adoptMoment},
-	{"a program that has turns, and waits for its moment", adoptMomentTurn},
-	{"who keeps a turn while it waits for another one gives it back", adoptKept},
-	{"launches go on and count", adoptLive},
-	{"a family of keys", adoptFamily},
-	{"limits that are set one after the other", adoptSeveral},
-	{"a limit that is set again takes in who is not under it", adoptAgain},
-	{"a limit that is removed meanwhile takes in nobody", adoptRemoved},
-	{"an own limit that is set while its family takes in jobs", adoptOwn},
-	{"nobody goes before all are taken in", adoptBounded},
-	{"a backlog", adoptBacklog},
-	{"jobs that are submitted meanwhile", adoptMeanwhile},
-	{"what is owed is told to those who come later", adoptOwed},
-	{"other tenants and keys of specs are left alone", adoptOthers},
-	{"by many at once", adoptAtOnce},
+// walkTests set limits for keys under which jobs stand that are there already.
+var walkTests = []test{
+	{"who is ready goes back to the gate, and no more run than the limit says", walkReady},
+	{"who runs goes on and counts", walkRunning},
+	{"who waits for a time or for others is under it later", walkLater},
+	{"who waits for another turn stays in its line", walkInLine},
+	{"who is ready with another turn gives it back", walkTurn},
+	{"who is paused or blocked is under it when it goes on", walkStopped},
+	{"who is about to be told so by its claim runs", walkClaimed},
+	{"programs are made ready and launched by workers who know nothing of it", walkProgram},
+	{"a program that waits for its moment", walkMoment},
+	{"a program that has turns, and waits for its moment", walkMomentTurn},
+	{"who keeps a turn while it waits for another one gives it back", walkKept},
+	{"launches go on and count", walkLive},
+	{"a family of keys", walkFamily},
+	{"limits that are set one after the other", walkSeveral},
+	{"a limit that is set again takes in who is not under it", walkAgain},
+	{"a limit that is removed meanwhile takes in nobody", walkRemoved},
+	{"an own limit that is set while its family takes in jobs", walkOwn},
+	{"nobody goes before all are taken in", walkBounded},
+	{"a backlog", walkBacklog},
+	{"jobs that are submitted meanwhile", walkMeanwhile},
+	{"what is owed is told to those who come later", walkOwed},
+	{"other tenants and keys of specs are left alone", walkOthers},
+	{"by many at once", walkAtOnce},
 }
 
 // asItIs puts a job under the keys under which it stands by itself, as whoever submits jobs does.
@@ -91,7 +91,7 @@ func (w *world) drain(session job.ID, most, want int) {
 	}
 }
 
-func adoptReady(w *world) {
+func walkReady(w *world) {
 	ids := w.addMany(10, asItIs)
 	w.at(job.Pending, job.Ready, ids...)
 	effects, err := store.SetLimit(w.ctx, w.s, acme, most(ofTask, 3))
@@ -114,7 +114,7 @@ func adoptReady(w *world) {
 	w.uses(ofTask, 0, 0)
 }
 
-func adoptRunning(w *world) {
+func walkRunning(w *world) {
 	session := w.session()
 	ids := w.addMany(4, asItIs)
 	running := w.claim(wanted(session, 3))
@@ -138,7 +138,7 @@ func adoptRunning(w *world) {
 	checkTurns(w)
 }
 
-func adoptLater(w *world) {
+func walkLater(w *world) {
 	session := w.session()
 	first := w.add(newTask(asItIs))
 	w.claimOne(session)
@@ -168,7 +168,7 @@ func adoptLater(w *world) {
 	checkTurns(w)
 }
 
-func adoptInLine(w *world) {
+func walkInLine(w *world) {
 	w.limit(most("gpu", 1))
 	session := w.session()
 	ids := w.addMany(3, under("gpu"), asItIs)
@@ -191,7 +191,7 @@ func adoptInLine(w *world) {
 	checkTurns(w)
 }
 
-func adoptTurn(w *world) {
+func walkTurn(w *world) {
 	w.limit(most("gpu", 5))
 	ids := w.addMany(6, under("gpu"), asItIs)
 	w.pay()
@@ -205,7 +205,7 @@ func adoptTurn(w *world) {
 	w.drain(w.session(), 2, 6)
 }
 
-func adoptStopped(w *world) {
+func walkStopped(w *world) {
 	session := w.session()
 	ids := w.addMany(3, asItIs)
 	w.wish(job.WishPause, ids[0])
@@ -227,8 +227,8 @@ func adoptStopped(w *world) {
 	checkTurns(w)
 }
 
-// adoptClaimed: between the limit and the walk a job is claimed.
-func adoptClaimed(w *world) {
+// walkClaimed: between the limit and the walk a job is claimed.
+func walkClaimed(w *world) {
 	session := w.session()
 	w.addMany(3, asItIs)
 	w.set(most(ofTask, 1))
@@ -243,7 +243,7 @@ func adoptClaimed(w *world) {
 	checkTurns(w)
 }
 
-func adoptFamily(w *world) {
+func walkFamily(w *world) {
 	w.limit(most("user/bob", 2))
 	var ids []job.ID
 	for _, owner := range []string{ann, "bob", "cid"} {
@@ -271,7 +271,7 @@ func adoptFamily(w *world) {
 	w.drain(w.session(), 4, 12)
 }
 
-func adoptSeveral(w *world) {
+func walkSeveral(w *world) {
 	session := w.session()
 	ids := w.addMany(8, asItIs)
 	w.claim(wanted(session, 1))
@@ -304,7 +304,7 @@ func (w *world) payOnce(limit int) store.Effects {
 	return effects
 }
 
-func adoptAgain(w *world) {
+func walkAgain(w *world) {
 	w.limit(most(ofTask, 1))
 	old := w.addMany(2, asItIs)
 	w.pay()
@@ -329,7 +329,7 @@ func adoptAgain(w *world) {
 	checkTurns(w)
 }
 
-func adoptRemoved(w *world) {
+func walkRemoved(w *world) {
 	ids := w.addMany(30, asItIs)
 	w.set(most(ofTask, 1))
 	w.payOnce(20)
@@ -357,7 +357,7 @@ func adoptRemoved(w *world) {
 	checkTurns(w)
 }
 
-func adoptOwn(w *world) {
+func walkOwn(w *world) {
 	ids := w.addMany(30, asItIs)
 	w.set(most("user/*", 1))
 	w.payOnce(20)
@@ -373,7 +373,7 @@ func adoptOwn(w *world) {
 	checkTurns(w)
 }
 
-func adoptBounded(w *world) {
+func walkBounded(w *world) {
 	w.addMany(50, asItIs)
 	w.set(most(ofTask, 5))
 	session := w.session()
@@ -398,7 +398,7 @@ func adoptBounded(w *world) {
 	w.drain(session, 5, 50)
 }
 
-func adoptBacklog(w *world) {
+func walkBacklog(w *world) {
 	const jobs = 2300
 	running := w.addMany(1, asItIs)
 	session := w.session()
@@ -414,7 +414,7 @@ func adoptBacklog(w *world) {
 	}
 }
 
-func adoptMeanwhile(w *world) {
+func walkMeanwhile(w *world) {
 	old := w.addMany(20, asItIs)
 	w.set(most(ofTask, 2))
 	w.payOnce(6)
@@ -433,7 +433,7 @@ func adoptMeanwhile(w *world) {
 	w.drain(w.session(), 2, 24)
 }
 
-func adoptOwed(w *world) {
+func walkOwed(w *world) {
 	w.addMany(10, asItIs)
 	dead, session := w.session(), w.session()
 	w.set(most(ofTask, 2))
@@ -457,7 +457,7 @@ func adoptOwed(w *world) {
 	checkTurns(w)
 }
 
-func adoptOthers(w *world) {
+func walkOthers(w *world) {
 	sub := submission(newTask(asItIs), newTask(asItIs))
 	sub.Tenant = "other"
 	got, _, err := w.s.Submit(w.ctx, sub)
@@ -480,9 +480,9 @@ func adoptOthers(w *world) {
 	checkTurns(w)
 }
 
-// adoptAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is
+// walkAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is
 // there and has taken in all is never more than it says.
-func adoptAtOnce(w *world) {
+func walkAtOnce(w *world) {
 	const workers, jobs, places = 4, 80, 3
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
@@ -562,7 +562,7 @@ func adoptAtOnce(w *world) {
 	checkTurns(w)
 }
 
-func adoptKept(w *world) {
+func walkKept(w *world) {
 	keeps, waits, session, runs := keeping(w)
 	w.limit(most("tenant", 1))
 	if j := w.job(keeps); j.Ties&job.TieKept != 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// adoptMoment: who waits for the moment of its launch waits for its turn, too, when a limit has
+// walkMoment: who waits for the moment of its launch waits for its turn, too, when a limit has
 // been set meanwhile.
-func adoptMomentTurn(w *world) {
+func walkMomentTurn(w *world) {
 	w.limit(most("license", 5))
 	session := w.session()
 	ids := []job.ID{w.add(newProgram(on(machine), under("license"))), w.add(newProgram(on(machine), under("license")))}
@@ -35,7 +35,7 @@ func adoptMomentTurn(w *world) {
 	checkTurns(w)
 }
 
-func adoptMoment(w *world) {
+func walkMoment(w *world) {
 	session := w.session()
 	j := w.add(newProgram(on(machine), asItIs))
 	w.must(staged(w.claimOne(session), by(session)))

@@ -8,17 +8,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// shut gives up to limit lines of a tenant the places that groups leave them: see [groups.Group].
-// It takes the tenant's turns lock before these.
-func (s *Store) shut(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
-	var l lines
+// payLines gives up to limit lines of a tenant the places that groups leave them: see
+// [groups.Group]. It takes the tenant's turns lock before these.
+func (s *Store) payLines(ctx context.Context, limit int) (n int, eff store.Effects, err error) {
+	var l owedLines
 	err = s.call(ctx, everyone, func(t *tx) error {
 		n, eff = 0, store.Effects{}
-		l = lines{of: map[string]*line{}}
+		l = owedLines{of: map[string]*owedLine{}}
 		err := t.send(do(pickLine), do(lockPayer), read(takeLines, func(r *reader) error {
 			l.tenant = r.text()
 			key := r.text()
-			l.keys, l.of[key] = append(l.keys, key), &line{places: -1}
+			l.keys, l.of[key] = append(l.keys, key), &owedLine{places: -1}
 			return nil
 		}, min(limit, mostHanded)))
 		if err != nil {
@@ -45,25 +45,25 @@ func (s *Store) shut(ctx context.Context, limit int) (n int, eff store.Effects, 
 	return n, eff, nil
 }
 
-// lines are those of a tenant that are owed what groups leave them.
-type lines struct {
+// owedLines are lines of a tenant whose groups have changed, so that their places may have, too.
+type owedLines struct {
 	tenant string
 	keys   []string
-	of     map[string]*line
+	of     map[string]*owedLine
 }
 
-type line struct {
+type owedLine struct {
 	groups []groups.Group // that close it
 	places int            // that they leave; negative: none closes it
 	most   int            // of the limit that is set
 	set    bool           // there is one
-	shut   bool           // it is closed
-	walks  bool           // its limit takes in jobs that are there
-	waits  bool           // somebody waits in it
+	closed bool
+	walks  bool // its limit takes in jobs that are there
+	waits  bool // somebody waits in it
 }
 
 // pay looks at lines, and returns what writes what becomes of them.
-func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
+func (l *owedLines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 	err := t.send(read(lineGroups, func(r *reader) error {
 		g, err := r.group()
 		at := l.of[g.Block.Line]
@@ -74,7 +74,7 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 		return err
 	}, l.tenant, l.keys), read(lineLimits, func(r *reader) error {
 		at := l.of[r.text()]
-		at.most, at.set, at.shut, at.walks, at.waits = r.int(), r.bool(), r.bool(), r.bool(), r.bool()
+		at.most, at.set, at.closed, at.walks, at.waits = r.int(), r.bool(), r.bool(), r.bool(), r.bool()
 		return nil
 	}, l.tenant, l.keys, values(l.keys, func(key *string) string { return job.Family(*key) })))
 	if err != nil {
@@ -97,14 +97,14 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 		}
 		switch {
 		case at.places >= 0:
-			shut, places, walks = append(shut, key), append(places, at.places), append(walks, !at.set && !at.shut)
-		case at.shut:
+			shut, places, walks = append(shut, key), append(places, at.places), append(walks, !at.set && !at.closed)
+		case at.closed:
 			open = append(open, key)
 		}
 	}
 	qs := p.queries()
 	if len(shut) > 0 {
-		qs = append(qs, do(shutLines, l.tenant, shut, places, walks), do(shutLimits, l.tenant))
+		qs = append(qs, do(closeLines, l.tenant, shut, places, walks), do(closeLimits, l.tenant))
 	}
 	if len(open) > 0 {
 		qs = append(qs, do(dropLimits, l.tenant, open), do(openLines, l.tenant, open))
@@ -119,12 +119,12 @@ func (l *lines) pay(t *tx, eff *store.Effects) ([]*query, error) {
 }
 
 var (
-	// pickLine says to the statements that follow to whose lines something is owed for the longest.
+	// pickLine tells the statements that follow whose lines have waited for the longest.
 	pickLine = `SELECT set_config('job.payer', o.tenant, true)
 		FROM (SELECT o.tenant FROM pawl.lines_owed o ORDER BY o.seq LIMIT 1) o`
 
-	// takeLines takes what is owed to up to $1 lines. Who owed it has committed how his group
-	// stands.
+	// takeLines takes the debts of up to $1 lines. The transaction that owed one has committed how
+	// its group stands.
 	takeLines = `
 WITH keys AS MATERIALIZED (
 	SELECT o.key FROM (
@@ -137,18 +137,16 @@ WITH keys AS MATERIALIZED (
 )
 SELECT current_setting('job.payer', true), k.key FROM keys k`
 
-	// lineGroups locks and answers the groups that close lines.
+	// lineGroups locks the groups that close lines, and returns them.
 	lineGroups = `SELECT ` + groupColumns +
 		` FROM pawl.groups g WHERE g.tenant = $1 AND g.line = ANY ($2::text[]) AND g.places >= 0 ORDER BY g.key
 			FOR UPDATE`
 
-	// isSet says of a limit that somebody has set it: one may be there for a line alone that is
-	// closed.
+	// isSet is the condition that somebody has set a limit: a closed line has one of its own.
 	isSet = `(l.places IS NULL OR l.set_most IS NOT NULL)`
 
-	// lineLimits answers how lines stand: the limits that are set for them, or their families in
-	// $3, whether they are closed, whether their limits take in jobs, and whether anybody waits
-	// there.
+	// lineLimits returns how lines stand: the limit that is set for each, or for its family in $3,
+	// whether it is closed, whether its limit takes in jobs, and whether a job waits there.
 	lineLimits = `
 SELECT k.key, s.most, s.most IS NOT NULL, o.places IS NOT NULL, o.walked IS NOT NULL,
 	EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = ANY (ARRAY[k.key, 'ahead/' || k.key]) OFFSET 0)
@@ -159,9 +157,9 @@ LEFT JOIN LATERAL (SELECT coalesce(l.set_most, l.then_most, l.most) AS most FROM
 	WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.key, k.family]) AND ` + isSet + ` ORDER BY l.key = k.key DESC
 		LIMIT 1) s ON true`
 
-	// shutLines closes lines: 2 are keys, 3 the places that are left, 4 whether jobs are to be
-	// taken in which stand under the key by themselves. What the limits are then says shutLimits.
-	shutLines = `
+	// closeLines closes lines: 2 are keys, 3 the places that are left, 4 whether to take in the jobs
+	// that stand under the key by themselves. closeLimits sets the limits.
+	closeLines = `
 INSERT INTO pawl.limits AS l (tenant, key, most, places, walked, walked_at, then_most, then_ahead)
 SELECT $1, s.key, 0, s.places, CASE WHEN s.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE
 	WHEN s.walks THEN pawl.clock() END,
@@ -171,10 +169,10 @@ ON CONFLICT (tenant, key) DO UPDATE SET places = excluded.places,
 	set_most = CASE WHEN l.places IS NULL THEN coalesce(l.then_most, l.most) ELSE l.set_most END,
 	set_ahead = CASE WHEN l.places IS NULL THEN coalesce(l.then_ahead, l.ahead) ELSE l.set_ahead END`
 
-	// shutLimits makes the limits of closed lines what groups leave of those that are set, or of
-	// that of the family, as [job.Limit.Shut] says. One that takes in jobs lets nobody go until
-	// then, nor does one whose family does.
-	shutLimits = `
+	// closeLimits sets the limits of closed lines to what groups leave of the limit that is set for
+	// each, or for its family, as [job.Limit.Shut] says. A limit lets no job go while it, or that of
+	// its family, takes in jobs.
+	closeLimits = `
 UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN e.most ELSE 0 END, ahead = CASE
 	WHEN l.walked IS NULL THEN e.ahead ELSE 0 END,
 	then_most = CASE WHEN l.walked IS NOT NULL THEN e.most END, then_ahead = CASE WHEN l.walked IS NOT NULL
@@ -191,8 +189,8 @@ FROM (
 	) b ON true
 ) e WHERE l.tenant = $1 AND l.key = e.key`
 
-	// openLines opens lines: their limits are what was set. dropLimits removes those that are there
-	// for these lines alone.
+	// openLines opens lines: their limits are what was set. dropLimits removes limits that nobody
+	// has set.
 	openLines = `
 UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN l.set_most ELSE 0 END, ahead = CASE
 	WHEN l.walked IS NULL THEN l.set_ahead ELSE 0 END,
@@ -202,6 +200,6 @@ UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN l.set_most ELSE 
 WHERE l.tenant = $1 AND l.key = ANY ($2::text[]) AND l.places IS NOT NULL`
 	dropLimits = `DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($2::text[]) AND NOT ` + isSet
 
-	// linesShut are the lines that are closed, and how many places are left.
-	linesShut = `SELECT l.key, l.places FROM pawl.limits l WHERE l.tenant = $1 AND l.places IS NOT NULL`
+	// closedLines are the lines that are closed, and the places that are left.
+	closedLines = `SELECT l.key, l.places FROM pawl.limits l WHERE l.tenant = $1 AND l.places IS NOT NULL`
 )

@@ -10,57 +10,13 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// setRate writes a limit that is a rate: nothing is counted for it, and it takes in no jobs.
-const setRate = `
-INSERT INTO pawl.limits (tenant, key, most, per, every, rate) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (tenant, key) DO UPDATE SET most = excluded.most, per = excluded.per, every = excluded.every,
-	rate = excluded.rate`
-
-// removeLimit takes a limit away; where groups close its line, what they leave of none stays. The
-// rate of its family, if that decides now, is another one from here on: it does not know what was
-// given under it before.
-//
-//	1 tenant  2 key  3 the key of its family  4 a new rate
-const removeLimit = `
-WITH gone AS (
-	DELETE FROM pawl.limits l WHERE l.tenant = $1 AND l.key = $2 AND l.places IS NULL RETURNING l.key
-), shut AS (
-	UPDATE pawl.limits l SET set_most = NULL, set_ahead = NULL WHERE l.tenant = $1 AND l.key = $2
-		AND l.set_most IS NOT NULL RETURNING l.key
-), anew AS (
-	UPDATE pawl.limits l SET rate = $4 WHERE l.tenant = $1 AND l.key = $3 AND l.key <> $2 AND l.rate IS NOT NULL
-)
-SELECT g.key FROM gone g UNION ALL SELECT s.key FROM shut s`
-
-// setLimit writes a limit. It owes the walk by which it takes in the jobs that are there, unless
-// one decided on its keys before, and has taken in its own, or there can be none.
-//
-//	1 tenant  2 key  3 most  4 ahead  5 weights  6 whether jobs are under the key by themselves  7 the key of its family
-//	8 9 spans of the keys on whose turns it decides
-const setLimit = `
-INSERT INTO pawl.limits AS l (tenant, key, most, ahead, weights, walked, walked_at, then_most, then_ahead)
-SELECT $1, $2, CASE WHEN w.walks THEN 0 ELSE $3::int END, CASE WHEN w.walks THEN 0 ELSE $4::int END, $5::json,
-	CASE WHEN w.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE WHEN w.walks THEN pawl.clock() END,
-	CASE WHEN w.walks THEN $3::int END, CASE WHEN w.walks THEN $4::int END
-FROM (SELECT ($6::bool OR EXISTS (SELECT FROM unnest($8::text[], $9::text[]) s(low, high) CROSS JOIN LATERAL (
-		SELECT FROM pawl.turns t WHERE t.tenant = $1 AND t.key >= s.low AND t.key < s.high LIMIT 1) t))
-	AND NOT EXISTS (SELECT FROM pawl.limits f WHERE f.tenant = $1 AND f.key = $7 AND f.walked IS NULL) AS walks) w
-ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
-	most = CASE WHEN l.walked IS NULL THEN $3::int ELSE 0 END, ahead = CASE WHEN l.walked IS NULL THEN $4::int
-		ELSE 0 END,
-	then_most = CASE WHEN l.walked IS NOT NULL THEN $3::int END, then_ahead = CASE WHEN l.walked IS NOT NULL
-		THEN $4::int END,
-	set_most = CASE WHEN l.places IS NOT NULL THEN $3::int END, set_ahead = CASE WHEN l.places IS NOT NULL
-		THEN $4::int END
-RETURNING l.walked IS NOT NULL`
-
 // walk makes a step of a walk by which limits of a tenant take in the jobs that are there: it looks
 // at up to most jobs. It is a transaction of its own, which takes the tenant's turns lock before
 // jobs, and before that waits for submissions, some of which wait for the turns lock.
 func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		n, turns, eff = 0, false, store.Effects{}
-		w := walking{set: map[string]bool{}}
+		w := walkStep{set: map[string]bool{}}
 		w.cause = job.CauseTurn
 		err := t.send(read(pickWalk, func(r *reader) error { w.awaited = r.bool(); return nil }), do(lockPayer),
 			read(walksOf, func(r *reader) error {
@@ -93,28 +49,28 @@ func (s *Store) walk(ctx context.Context, most int) (n int, turns bool, eff stor
 	return n, turns, eff, nil
 }
 
-// A walking is a step of the walk of a tenant's limits.
-type walking struct {
+// A walkStep is a step of the walk of a tenant's limits.
+type walkStep struct {
 	changes
 	tenant string
 	set    map[string]bool // keys of its limits
-	keys   []string        // of those that walk,
-	last   job.ID          // and the job that was looked at last by the one that is behind
-	done   bool
+	keys   []string        // keys of the limits that walk
+	last   job.ID          // the last job that all of them have looked at
+	done   bool            // no job is left to look at
 
-	awaited bool // submissions
+	awaited bool // it has waited for submissions that were under way
 
-	jobs  []asked
-	found []job.Job // that are under more keys from now on
+	jobs  []walkedJob
+	found []job.Job // jobs that are under more keys from now on
 }
 
-// An asked is a job as it was submitted, with the keys under which it is.
-type asked struct {
+// A walkedJob is a job as it was submitted, with the keys that it is to be under and is not yet.
+type walkedJob struct {
 	job.Job
 	missing []string // keys
 }
 
-func (w *walking) walks(key string, walked job.ID) {
+func (w *walkStep) walks(key string, walked job.ID) {
 	if len(w.keys) == 0 || bytes.Compare(walked[:], w.last[:]) < 0 {
 		w.last = walked
 	}
@@ -122,10 +78,10 @@ func (w *walking) walks(key string, walked job.ID) {
 }
 
 // decides reports whether there is a limit that decides on the turns of a key.
-func (w *walking) decides(key string) bool { return w.set[key] || w.set[job.Family(key)] }
+func (w *walkStep) decides(key string) bool { return w.set[key] || w.set[job.Family(key)] }
 
 // walk reports whether the limit that decides on the turns of a key walks.
-func (w *walking) walk(key string) bool {
+func (w *walkStep) walk(key string) bool {
 	if key = job.LimitOf(key); !w.set[key] {
 		key = job.Family(key)
 	}
@@ -133,7 +89,7 @@ func (w *walking) walk(key string) bool {
 }
 
 // step looks at jobs, and returns how many.
-func (w *walking) step(t *tx, most int) (n int, err error) {
+func (w *walkStep) step(t *tx, most int) (n int, err error) {
 	if w.last.IsZero() && !w.awaited { // a limit was set meanwhile
 		w.keys = nil
 		return 1, nil
@@ -146,7 +102,7 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 			return nil // of another tenant
 		}
 		n++
-		a := asked{Job: job.Job{
+		a := walkedJob{Job: job.Job{
 			ID: w.last, Owner: r.text(), Kind: r.text(), Limits: r.texts(),
 			Ties: job.Ties(r.int()), Live: r.bool(), Request: r.json(),
 		}}
@@ -167,8 +123,8 @@ func (w *walking) step(t *tx, most int) (n int, err error) {
 }
 
 // take puts jobs under the keys that they miss.
-func (w *walking) take(t *tx) error {
-	l, err := t.lock(values(w.jobs, func(a *asked) job.ID { return a.ID }))
+func (w *walkStep) take(t *tx) error {
+	l, err := t.lock(values(w.jobs, func(a *walkedJob) job.ID { return a.ID }))
 	if err != nil {
 		return err
 	}
@@ -197,7 +153,7 @@ func (w *walking) take(t *tx) error {
 }
 
 // queries returns what writes the step.
-func (w *walking) queries() (qs []*query) {
+func (w *walkStep) queries() (qs []*query) {
 	if len(w.found) > 0 {
 		qs = append(qs, do(takeIn, values(w.found, func(j *job.Job) [16]byte { return j.ID }),
 			values(w.found, func(j *job.Job) int { return int(j.Ties) }), values(w.found,
@@ -208,7 +164,7 @@ func (w *walking) queries() (qs []*query) {
 	switch {
 	case len(w.keys) == 0:
 	case w.done:
-		qs = append(qs, do(endWalk, w.tenant), do(shutLimits, w.tenant))
+		qs = append(qs, do(endWalk, w.tenant), do(closeLimits, w.tenant))
 	default:
 		qs = append(qs, do(walkOn, w.tenant, [16]byte(w.last)))
 	}

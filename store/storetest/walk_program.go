@@ -5,7 +5,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-func adoptProgram(w *world) {
+func walkProgram(w *world) {
 	const key = "system/lab/partition/short"
 	session := w.session()
 	lab := spec(`{"system":"lab","resources":{"partition":"short"}}`)
@@ -63,7 +63,7 @@ func adoptProgram(w *world) {
 	checkTurns(w)
 }
 
-func adoptLive(w *world) {
+func walkLive(w *world) {
 	const key = "system/local"
 	session := w.session()
 	duty := w.duty(session, watch)
