@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// BuiltIn reports whether jobs stand under a key, or keys of a family, by themselves: see
-// [Job.Keys].
+// BuiltIn reports whether key begins like the keys that every job has by itself, such as "tenant"
+// or "user/ada". A family of such keys counts too. See [Job.Keys].
 func BuiltIn(key string) bool {
 	first, _, _ := strings.Cut(key, "/")
 	return slices.Contains([]string{limitTenant, limitUser, limitKind, limitSystem}, first)
 }
 
-// OwnKeys returns the keys of [Job.Keys], as the request of j says.
+// OwnKeys returns the keys that j has by itself: those of [Job.Keys], for the system and the
+// partition that its request names.
 func (j *Job) OwnKeys() []string {
 	var asked struct {
 		System    string
@@ -26,18 +27,19 @@ func (j *Job) OwnKeys() []string {
 	return j.Keys(cmp.Or(asked.System, SystemLocal), asked.Resources.Partition)
 }
 
-// Under returns j, which has not ended, as it stands under more keys, because limits were set for
-// them while it was there.
+// Under puts j, which has not ended, under further keys because limits were set for them. It
+// returns the row as it is then, the keys of the turns that the job gets at once, and for a job
+// that has not begun the change that sends it back to the gate.
 //
-// Nobody is thrown out. What is under way gets its turns, whatever the limits say: their keys are
-// answered. So does a program in the hands of a worker, who may know nothing of the limit and go on
-// to its launch. A job that has turns, and whose work goes on, gets those of the new keys, too: it
-// has all of a group or none.
+// Nothing is stopped. A job that is under way gets turns of the new keys, whatever the limits say.
+// So does a program in the hands of a worker, because its worker may not know of the limit and may
+// go on to the launch. A job that has turns and goes on gets those of the new keys too, because a
+// job has all turns of a group or none.
 //
-// Nothing has begun of a job that is ready to run, to be made ready or to be launched, nor of one
-// that waits in the gate with turns, for its moment or for other turns. For it back is the change,
-// of the job that is answered, by which it goes to the line for its turn, or does when its moment
-// has come; turns of other keys it gives back.
+// A job has not begun if it is ready, or if it waits in the gate with turns that it does not use
+// yet. back, a change of the row that is returned, puts such a job into the line for its turn. A
+// job that waits for its moment enters the line when the moment has come. It gives back the turns
+// of its other keys.
 func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 	had := j.Turns()
 	if len(j.Limits) == 0 {
@@ -63,14 +65,14 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 	return j, turns, nil
 }
 
-// Unused reports whether j has turns while nothing of it has begun.
+// Unused reports whether j has turns although nothing of it has begun.
 func (j *Job) Unused() bool {
 	return !j.Live && (j.Custody == Ready || j.Custody == Gate) && j.Ties&(tieTurns|TieKept) != 0
 }
 
-// underWay returns the ties that a job which knew no limits would have, had it come by its turns as
-// others do. Of a program that a worker makes ready these are two: it is one of those that are made
-// ready, and it will be launched.
+// underWay returns the ties that a job without limits would have if it had got its turns as others
+// do. A program that a worker makes ready has two: it has a place among those that are made ready,
+// and it will be launched.
 func (j *Job) underWay() Ties {
 	switch {
 	case j.Live:

@@ -8,17 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// An Annotation is what may change of a job at any time. What is nil stays as it is.
+// An Annotation changes labels and notes of a job. It is allowed in every state, also after the
+// end. A nil field changes nothing.
 type Annotation struct {
-	// Labels to set; null removes one.
+	// The labels to set. A label that is null is removed.
 	Labels map[string]*string `json:"labels,omitempty"`
 
-	// Notes: any JSON. Merged into those that are there as RFC 7396 says, or put in their place.
+	// The notes: any JSON. They are merged into those that are there (RFC 7396), or replace them.
 	Notes json.RawMessage `json:"notes,omitempty"`
 }
 
-// Merge returns labels and notes of a job after a, which replaces what it names if replace is set.
-// Errors are of kind [Invalid].
+// Merge returns the labels and notes that j has after a. With replace, those of a take the place of
+// those that j has; otherwise they are merged. Errors are of kind [Invalid].
 func (a *Annotation) Merge(j *Job, replace bool) (labels map[string]string, notes json.RawMessage, err error) {
 	labels, notes = j.Labels, j.Notes
 	if a.Labels != nil {
@@ -85,9 +86,9 @@ func merge(doc, patch any) any {
 	return d
 }
 
-// A CustomEvent is an event that a user writes, or the running job itself.
+// A CustomEvent is an event that a user or the running job itself writes into the history.
 type CustomEvent struct {
-	// What kind of event it is; not one of the states.
+	// What kind of event it is, such as epoch. The name of a state is refused.
 	Name string `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"epoch"`
 
 	// For people.
@@ -97,14 +98,14 @@ type CustomEvent struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Limits of events that users and jobs write.
+// Bounds of the events that users and jobs write.
 const (
 	MaxEventMessage = 4096     // bytes
 	MaxEventData    = 16 << 10 // bytes
-	MaxJobEvents    = 10_000   // of one job
+	MaxJobEvents    = 10_000   // events of one job
 )
 
-// Validate reports what is wrong with n.
+// Validate reports everything that is wrong with n. Its error is a [SpecError].
 func (n *CustomEvent) Validate() error {
 	var v validation
 	if n.Name == "" {

@@ -11,32 +11,35 @@ import (
 	"time"
 )
 
-// A Block says why a job cannot go on now although the cause may clear, how that is found out, and
-// for how long the job waits for it. It is an error: who meets the trouble makes one, and callers
-// add what they know by wrapping it. See [Blocking].
+// A Block is trouble that stops a job for now and may clear. It says what the trouble is, how to
+// find out that it has cleared, and how long the job waits for that.
+//
+// A Block is an error. The code that meets the trouble makes one, and its callers may wrap it to
+// add what they know. [Blocking] finds it again.
 type Block struct {
-	// Code is the condition: one that is recoverable.
+	// Code is the condition. It must be recoverable.
 	Code Code `json:"code"`
-	// Message says what happened. It is for people and tells no jobs apart.
+	// Message says what happened, for people. It does not decide about the group of the job.
 	Message string `json:"message,omitempty"`
-	// Tester finds out, with Params, whether the condition has cleared. All jobs of a tenant with
-	// the same Code, Tester, Params and Machine are one group, and are tested together.
+	// Tester is the name of the test that finds out, with Params, whether the condition has
+	// cleared. All jobs of a tenant with the same Code, Tester, Params and Machine are one group.
+	// The group is tested as a whole.
 	Tester string            `json:"tester"`
 	Params map[string]string `json:"params,omitempty"`
-	// Machine is where alone that can be found out; empty: anywhere.
+	// Machine is the only machine on which the test can be made; empty: any machine.
 	Machine string `json:"machine,omitempty"`
-	// Line is the key of the limit in whose line all those wait meanwhile who are not under way
-	// yet, such as that of a system; empty: others may go on.
+	// Line is the key of a limit, such as that of a system. While the block stands, jobs that need
+	// a turn of this key and are not under way wait in its line; empty: other jobs go on.
 	Line string `json:"line,omitempty"`
-	// Apart says that the job holds nothing while it waits, and that others may well go on: it
-	// gives up its place among those that are made ready, so that many such jobs are in nobody's
-	// way.
+	// Apart says that the job holds nothing while it waits, and that other jobs can go on. It gives
+	// up its place among the programs that are made ready, so that many blocked jobs are in
+	// nobody's way.
 	Apart bool `json:"apart,omitempty"`
-	// Policy says when the condition is tested, and for how long the job waits; the zero value is
-	// that of Code, see [PolicyOf].
+	// Policy says when the condition is tested, and how long the job waits. The zero value stands
+	// for the default policy of Code.
 	Policy Policy `json:"policy,omitzero"`
-	// After is how long the condition is not tested at all, for that is what was asked for by who
-	// has the trouble: a server that is busy.
+	// After is how long the first test has to wait, because the other side asked for it. A busy
+	// server does so.
 	After Duration `json:"after,omitempty"`
 }
 
@@ -47,7 +50,8 @@ func (b *Block) Error() string {
 	return b.Message
 }
 
-// Blocking returns the block that err wraps, with what the whole of err says; nil: there is none.
+// Blocking returns the block that err wraps, with the whole text of err as its message; nil: err
+// wraps none.
 func Blocking(err error) *Block {
 	var b *Block
 	if !errors.As(err, &b) {
@@ -58,11 +62,11 @@ func Blocking(err error) *Block {
 	return &whole
 }
 
-// groupBytes is how many bytes of a hash the key of a group has.
-const groupBytes = 12
+const groupBytes = 12 // groupBytes is how many bytes of a hash are in the key of a group.
 
-// Group returns the key of the group that b makes of jobs of a tenant. It is the same for as long
-// as the block is, in each version of Pawl.
+// Group returns the key of the group that b puts jobs of a tenant into: 24 hexadecimal digits. It
+// follows from the tenant, Code, Tester, Params and Machine, and is the same in every version of
+// Pawl.
 func (b *Block) Group(tenant string) string {
 	// a map is written in the order of its keys
 	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine})
@@ -73,20 +77,19 @@ func (b *Block) Group(tenant string) string {
 	return hex.EncodeToString(sum[:groupBytes])
 }
 
-// IsGroup reports whether key is the key of a group, of one that is there or not.
+// IsGroup reports whether key has the form of the key of a group. The group need not exist.
 func IsGroup(key string) bool {
 	b, err := hex.DecodeString(key)
 	return err == nil && len(b) == groupBytes && key == strings.ToLower(key)
 }
 
-// Probe returns the key of what is asked of the world to find out whether a block has cleared: it
-// is the same for groups, of other tenants and with other conditions too, to which one answer is
-// enough.
+// Probe returns the key of the question that a test of b asks. All groups with the same question
+// share one answer, also groups of other tenants or with other conditions.
 func (b *Block) Probe() string {
 	return (&Block{Tester: b.Tester, Params: b.Params, Machine: b.Machine}).Group("")
 }
 
-// Filled returns b with the policy that holds, and a message that every database takes.
+// Filled returns b with its policy filled in, and with a message that every database takes.
 func (b Block) Filled() Block {
 	if len(b.Policy.Stages) == 0 {
 		wait := b.Policy.MaxWait
@@ -98,8 +101,8 @@ func (b Block) Filled() Block {
 	return b
 }
 
-// Wait returns how long a job waits that b blocks; 0: for ever. While nothing is tested no test is
-// missed: the stages begin after that.
+// Wait returns how long a job waits that b blocks; 0: for ever. The time before the first test,
+// After, comes before the stages of the policy, so that no test is missed.
 func (b *Block) Wait() time.Duration {
 	p := b.Filled().Policy
 	if b.After > 0 && time.Duration(b.After) > p.Every(0) {
@@ -108,14 +111,14 @@ func (b *Block) Wait() time.Duration {
 	return p.Wait()
 }
 
-// bounds of a block.
+// Bounds of a block.
 const (
 	MaxParams     = 32
 	maxParam      = 1024 // bytes of a name and its value
 	maxTesterName = 64
 )
 
-// Check says what is wrong with b, which is a defect of whoever made it.
+// Check reports what is wrong with b. An error is a defect of the code that made b.
 func (b *Block) Check() error {
 	if !b.Code.Recoverable() {
 		return fmt.Errorf("%q is no condition that may clear", b.Code)
@@ -146,9 +149,11 @@ func (b *Block) Check() error {
 	return nil
 }
 
-// Released returns the change by which a blocked job goes on where it was blocked. why says what
-// came to its end. One of which something may still run does so however often it was interrupted:
-// the worker that claims it finds out.
+// Released returns the change by which a blocked job goes on where it was blocked. why says for the
+// history what ended the block.
+//
+// A job that was interrupted [MaxRecoveries] times fails instead. It goes on all the same while
+// something of it may still run: the worker that claims it finds out.
 func Released(j *Job, why string, now time.Time) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
 	if j.Recoveries >= MaxRecoveries && !j.Live {
@@ -162,9 +167,9 @@ func Released(j *Job, why string, now time.Time) Change {
 	return c
 }
 
-// Lapsed returns the change that ends a blocked job for which the trouble lasted too long, by its
-// [Job.Deadline]. tried says what was done about it. Credentials that were refused all the time are
-// wrong.
+// Lapsed returns the change that ends a blocked job whose [Job.Deadline] has passed. tried says
+// what was done about the trouble. Its code is [RecoveryTimeout], or the code of the block where
+// credentials were refused: they are wrong.
 func Lapsed(j *Job, tried string, now time.Time) Change {
 	code := RecoveryTimeout
 	if j.Code == AuthenticationFailed || j.Code == FirstAuthenticationFailed {
@@ -174,15 +179,15 @@ func Lapsed(j *Job, tried string, now time.Time) Change {
 		j.Message, tried))
 }
 
-// GivenUp returns the change that ends a blocked job as FAILED. It is not for one of which
-// something may still run.
+// GivenUp returns the change that ends a blocked job as FAILED. The caller makes sure that nothing
+// of the job may still run.
 func GivenUp(j *Job, code Code, message string) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: None}
 	c.Path = []Entry{{State: Failed, Code: code, Message: message}}
 	return c
 }
 
-// rounded returns d as people say it.
+// rounded returns d to the second, or to the millisecond below a minute.
 func rounded(d time.Duration) time.Duration {
 	if d > time.Minute {
 		return d.Round(time.Second)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MinTime and MaxTime bound every time that a user gives, in UTC. What a duration is added to stays
-// far from where times cannot be written as RFC 3339.
+// MinTime and MaxTime bound every time that a user gives, in UTC. Even with durations added, such a
+// time can be written as RFC 3339.
 var (
 	MinTime = time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC)
 	MaxTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -17,7 +17,7 @@ var (
 // MaxDelay bounds every duration that a user gives: ten years.
 const MaxDelay = MaxWaited
 
-// instant checks a time. The zero one is none.
+// instant checks a time. The zero time stands for none.
 func (v *validation) instant(path string, at time.Time) {
 	if !at.IsZero() && (at.Before(MinTime) || at.After(MaxTime)) {
 		v.add(path, at.Format(time.RFC3339), "is out of range",
@@ -32,8 +32,9 @@ func (v *validation) duration(path string, d Duration) {
 	}
 }
 
-// Mend leaves out of j what cannot be written as JSON, and says what that was; empty: all can. Rows
-// that were damaged, or that another version wrote, are shown beside the others.
+// Mend removes from j the fields that cannot be written as JSON, and returns a sentence that names
+// them; empty: there are none. So rows that were damaged, or written by another version, can be
+// shown beside the others.
 func (j *Job) Mend() string {
 	var wrong []string
 	for _, f := range []struct {
@@ -57,7 +58,7 @@ func (j *Job) Mend() string {
 	return fault(wrong)
 }
 
-// Mend leaves out of e what cannot be written as JSON, and says so in its message.
+// Mend removes from e what cannot be written as JSON, and says so in the message of e.
 func (e *Event) Mend() {
 	wrong := mendJSON(mendTime(nil, "at", &e.At), "data", &e.Data)
 	e.Message = Text(e.Message)

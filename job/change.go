@@ -5,16 +5,18 @@ import (
 	"time"
 )
 
-// A Fence names who decided a change outside the database; the store checks it in the statement
-// that writes. One of Session and Duty is set; the zero Fence stands for a change decided by rows
-// and the database's clock alone, under the row's lock.
+// A Fence names who decided a change outside the database. The store checks it in the statement
+// that writes the change: a fence that is no longer the newest is refused.
+//
+// A fence has either a Session, or a Duty and its Term. The zero Fence stands for a change that
+// follows from rows and the database's clock alone, and is decided with the row locked.
 type Fence struct {
-	Session ID
-	Duty    string
-	Term    int64
+	Session ID     // the session that holds the job
+	Duty    string // the name of a duty
+	Term    int64  // of the duty: raised by each change of its holder
 }
 
-// Actor returns the fence as a history row keeps it.
+// Actor returns the fence as history keeps it: the id of the session, or the name of the duty.
 func (f Fence) Actor() string {
 	switch {
 	case !f.Session.IsZero():
@@ -25,8 +27,9 @@ func (f Fence) Actor() string {
 	return ""
 }
 
-// Decides reports whether the holder of f may decide on j: a session on the jobs it holds, a duty
-// on those that run or are blocked. On all others nobody decides from outside the database.
+// Decides reports whether the holder of f may decide on j. A session decides on the jobs that it
+// holds, a duty on programs that run and on blocked jobs. On all other jobs nobody outside the
+// database decides.
 func (f Fence) Decides(j *Job) bool {
 	switch j.Custody {
 	case Worker:
@@ -37,15 +40,14 @@ func (f Fence) Decides(j *Job) bool {
 	return false
 }
 
-// A Guard says where a change goes out from. A store applies the change only where the row still
-// stands there.
+// A Guard says where a change starts. A store applies the change only if the row is still there.
 type Guard struct {
 	Place Place
 	Epoch int64
 	N     int64
 	Fence Fence
 
-	// Limited is no condition, but news for a store: the job was under limits when it stood there.
+	// Limited is no condition. It tells the store that the job was under limits when it was there.
 	Limited bool
 }
 
@@ -59,45 +61,50 @@ type Entry struct {
 
 // A Patch is what a change records on the row besides its place. The zero Patch records nothing.
 type Patch struct {
-	Intent   bool // the next launch is about to be armed: Launch + 1, and Live
-	Over     bool // the newest launch is known to have ended, or to be revoked for ever
+	Intent   bool // a launch is about to begin: Launch + 1, and Live
+	Over     bool // the newest launch has ended, or is revoked for ever: not Live
 	Retry    bool // Attempt + 1
 	Recovery bool // Recoveries + 1
 	Crash    bool // Suspect + 1: the session died while it held the job
-	Clear    bool // Suspect = 0: its process has outlived a step of it
-	// it gets the turns that this tie stands for, in place of those that it has; that of its order
-	// beside them
+	Clear    bool // Suspect = 0: its process outlived a step of it
+	// Turns is the tie whose turns the job gets. They replace those that it has, but TieOrder is
+	// added to them. TieLimited alone takes all turns away.
 	Turns Ties
 
-	// Session and Claim take the job into custody worker.
+	// Session and Claim are set by a claim. They take the job into custody worker.
 	Session ID
 	Claim   ID
-	// Delay puts the job's due time at the database's now + Delay when it goes to a gate.
+	// Delay is how long the job waits in a gate: its due time is the database's now + Delay.
 	Delay time.Duration
-	// Resume is where work goes on after BLOCKED or PAUSED.
+	// Resume is the state in which work goes on after BLOCKED or PAUSED.
 	Resume State
-	// Block says why a job becomes BLOCKED. It is there where the change takes it to custody
-	// recovery, and nowhere else.
+	// Block says what blocks the job. It is set if the change goes to custody recovery, and only
+	// then.
 	Block *Block
 
-	Resolved json.RawMessage // written once: later ones are ignored
-	Result   json.RawMessage
+	Resolved json.RawMessage // written once: a later one is ignored
+	Result   json.RawMessage // nil keeps the present one
 }
 
-// A Change is the only way in which anything happens to a job. It goes from one place along a path
-// of states to another; the states before the last are passed in the custody it comes from. Its id
-// is (Job, From.Epoch, From.N): a repeated change is answered as it was the first time.
+// A Change is the only way in which a job moves. It takes the job from one place along a path of
+// states to another place. The job passes the states before the last one in the custody that it
+// comes from.
+//
+// The id of a change is (Job, From.Epoch, From.N). A change that is repeated gets the answer that
+// it got the first time.
 type Change struct {
 	Job  ID
 	From Guard
-	Path []Entry // at least one; Path[0].State may be From.Place.State: a change of custody, or something recorded
+	// Path has at least one entry. Its first state may be that of From: then only the custody
+	// changes, or something is recorded.
+	Path []Entry
 	To   Custody
 	Set  Patch
-	Work json.RawMessage // the kind's own notes; nil leaves them as they are
+	Work json.RawMessage // the kind's own notes; nil keeps the present ones
 }
 
-// Join returns the one change that stands for a and then b, which goes out from where a ends. a
-// stays in its custody.
+// Join returns one change that stands for a and then b. b starts where a ends, and a stays in its
+// custody.
 func Join(a, b Change) Change {
 	path := append(append(make([]Entry, 0, len(a.Path)+len(b.Path)), a.Path...), b.Path...)
 	set := b.Set
@@ -120,14 +127,14 @@ func Join(a, b Change) Change {
 	return Change{Job: a.Job, From: a.From, Path: path, To: b.To, Set: set, Work: work}
 }
 
-// Last returns the entry that the change ends with.
+// Last returns the last entry of the path.
 func (c *Change) Last() *Entry { return &c.Path[len(c.Path)-1] }
 
-// Target returns the place that the change asks for.
+// Target returns the place that the change asks for. A gate or a wish may lead elsewhere.
 func (c *Change) Target() Place { return Place{c.Last().State, c.To} }
 
-// Check reports the first rule of the two tables that c breaks. Its error is of kind [Internal]:
-// whoever made c has a defect.
+// Check reports the first rule that c breaks. Its error is of kind [Internal] and a defect of the
+// code that made c.
 func (c *Change) Check() error {
 	if len(c.Path) == 0 {
 		return Errorf(Internal, "change of job %s: empty path", c.Job)
@@ -169,7 +176,7 @@ func (c *Change) Check() error {
 	return nil
 }
 
-// A Cause says what made a change.
+// A Cause says what made a change, or wrote an event.
 type Cause string
 
 // The causes.
@@ -177,31 +184,31 @@ const (
 	CauseSubmit   Cause = "submit"
 	CauseClaim    Cause = "claim"
 	CauseWork     Cause = "work"     // a worker, a watcher or a tester
-	CauseDiverted Cause = "diverted" // the same, diverted by a wish
+	CauseDiverted Cause = "diverted" // the same, and a wish changed where it went
 	CauseDue      Cause = "due"      // its time came
-	CauseExpired  Cause = "expired"  // its session died
-	CauseWish     Cause = "wish"     // a person
+	CauseExpired  Cause = "expired"  // the session that held it died
+	CauseWish     Cause = "wish"     // a person wished it
 	CausePaid     Cause = "paid"     // a follow-up of another job
-	CauseTurn     Cause = "turn"     // its turn came
-	CauseClear    Cause = "clear"    // what blocked it is over, or has lasted for too long
-	CauseUser     Cause = "user"     // no change: an event that a user wrote
-	CauseJob      Cause = "job"      // no change: an event that the running job itself wrote
+	CauseTurn     Cause = "turn"     // it got its turn
+	CauseClear    Cause = "clear"    // what blocked it is over, or lasted too long
+	CauseUser     Cause = "user"     // no change: a user wrote an event
+	CauseJob      Cause = "job"      // no change: the running job wrote an event
 )
 
-// An Event is one row of history. What a change did has a number N, from 1 without gaps, and Sub 0.
-// What users and the job itself wrote between two changes has the number of the first of these and
-// a Sub, from 1 without gaps.
+// An Event is one row of history. A change has a number N, from 1 without gaps, and Sub 0. An event
+// that a user or the job itself wrote after that change has the same N, and a Sub from 1 without
+// gaps.
 type Event struct {
 	Job     ID              `json:"job"`
 	N       int64           `json:"n"`
 	Sub     int64           `json:"sub,omitempty"`
-	Name    string          `json:"name,omitempty"` // of what a user or the job wrote; see [Note]
+	Name    string          `json:"name,omitempty"` // what a user or the job called it; see [CustomEvent]
 	Epoch   int64           `json:"epoch"`          // of the row before the change
 	State   State           `json:"state"`
 	Custody Custody         `json:"custody"`
 	At      time.Time       `json:"at"`
 	Cause   Cause           `json:"cause"`
-	Actor   string          `json:"actor,omitempty"` // session, duty or principal
+	Actor   string          `json:"actor,omitempty"` // a session, a duty or a principal
 	Code    Code            `json:"code,omitempty"`
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`

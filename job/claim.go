@@ -1,8 +1,10 @@
 package job
 
-// Claim returns the change that takes j, which is ready, into the custody of a session. rated says
-// that programs of j's tenant are launched at moments that are asked for first; else the claim of a
-// job that [Job.Launches] is the intent to launch it as well, and as durable as one.
+// Claim returns the change by which a session takes j, which is ready. claim is the id of the call.
+//
+// rated says that programs of j's tenant are launched under a rate, and ask for a moment first.
+// Otherwise the claim of a job that [Job.Launches] is also the intent to launch it. Such a claim
+// must be as durable as an intent.
 func Claim(j *Job, session, claim ID, rated bool) Change {
 	e := Entry{State: Claimed(j.State, j.Program())}
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: Worker, Set: Patch{Session: session, Claim: claim}}
@@ -13,9 +15,9 @@ func Claim(j *Job, session, claim ID, rated bool) Change {
 	return c
 }
 
-// Claimed returns the state that a claim moves a ready job to: a claim is itself the change to the
-// first working state, and leaves a job that is further on where it is. program tells a program
-// from a task.
+// Claimed returns the state to which a claim moves a job that is ready in state s. From PENDING it
+// moves on to the first working state. Elsewhere the job stays in its state. program tells a
+// program from a task.
 func Claimed(s State, program bool) State {
 	switch {
 	case s != Pending:
@@ -29,15 +31,14 @@ func Claimed(s State, program bool) State {
 // Launching is the message of an intent to launch a program.
 const Launching = "about to be launched"
 
-// Launches reports whether the launch of its program is what comes next for j, which is ready:
-// nothing of it may run, nobody wishes otherwise, and it is not suspected to be what kills its
-// processes.
+// Launches reports whether the next step of j, which is ready, is the launch of its program:
+// nothing of it may still run, no wish stands, and it is not suspected of killing its processes.
 func (j *Job) Launches() bool {
 	return j.State == SubmittingJob && j.Lane == LaneLaunch && !j.Live && j.Wish == ""
 }
 
-// Intended reports whether j, as a claim answered it, was claimed with the intent to launch it: no
-// other change of a job that stays in custody worker is answered by a claim.
+// Intended reports whether j was claimed with the intent to launch it. j must be the answer of a
+// claim: after another change of the job the answer means nothing.
 func (j *Job) Intended() bool {
 	return j.State == SubmittingJob && j.Custody == Worker && j.Live && j.Message == Launching
 }

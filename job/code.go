@@ -1,10 +1,9 @@
 package job
 
-// A Code says why a job stands where it stands: why it ended, or what blocks it. The list is
-// closed.
+// A Code says why a job ended, or what blocks it. The list is closed.
 type Code string
 
-// The condition codes.
+// The codes. [Codes] says what each of them means.
 const (
 	NormalCompletion   Code = "NORMAL_COMPLETION"
 	CanceledByUser     Code = "CANCELED_BY_USER"
@@ -54,8 +53,8 @@ const (
 // A CodeInfo documents one code.
 type CodeInfo struct {
 	Code        Code
-	Raised      string // by whom and when
-	Recoverable bool   // whether it may clear by itself
+	Raised      string // when, and by whom
+	Recoverable bool   // it may clear by itself
 	Remedy      string // what a user does next
 }
 

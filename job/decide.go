@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Next is the gate: where a job that wants to go on in state s stands at the time now. Gates open
-// in this order: schedule, prerequisites, turn. Submit, release, resume, retry and requeue all go
-// through it.
+// Next is the gate: it returns the place of a job that wants to go on in state s at the time now.
+// Three gates stand in its way, in this order: its due time, its prerequisites, its turn. Submit,
+// release, resume, retry and requeue all go through Next.
 func Next(j *Job, s State, now time.Time) Place {
 	switch {
 	case preparing(s) && j.Lacks(s) != 0: // others passed it: it is made ready anew when it is its turn
@@ -25,12 +25,12 @@ func Next(j *Job, s State, now time.Time) Place {
 	return Place{Pending, Ready}
 }
 
-// Divert bends a change that leaves custody worker or monitor by the wish that stands on the row, and
-// reports whether it did. j is the row before the change.
+// Divert changes where c goes, by the wish that stands on the row, and reports whether it did. c
+// leaves custody worker or monitor; j is the row before the change.
 //
-// A cancel that was committed before an end wins over it. Where a launch may still run, nothing is
-// turned away from those who can stop it: a watcher in monitor, or the worker that claims the job
-// again.
+// A cancel that was committed before an end wins over it. While a launch may still run, the job
+// stays where the launch can be stopped: with the watcher in monitor, or with the worker that
+// claims the job again.
 func Divert(j *Job, c Change) (Change, bool) {
 	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
 		return c, false
@@ -62,7 +62,7 @@ func Divert(j *Job, c Change) (Change, bool) {
 	return c, false
 }
 
-// bend replaces the end of c's path.
+// bend returns c with another end.
 func bend(c Change, end Entry, to Custody) Change {
 	c.Path = slices.Clone(c.Path)
 	*c.Last(), c.To, c.Set.Block = end, to, nil
@@ -97,9 +97,9 @@ func wisher(j *Job) string {
 	return " by " + j.WishedBy
 }
 
-// Obey returns the change that a wish makes at once, while the row is locked, and whether there is
-// one. j carries the wish already. Custodies worker and monitor obey later, by [Divert] or by
-// stopping what runs.
+// Obey returns the change that a wish makes at once, and whether there is one. It is called with
+// the row locked, and j carries the wish already. A job in custody worker or monitor obeys later:
+// by [Divert], or when what runs has been stopped.
 func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	c := Change{Job: j.ID, From: j.Guard(Fence{})}
 	switch {
@@ -137,7 +137,7 @@ func Obey(j *Job, w Wish, now time.Time) (Change, bool) {
 	return c, false
 }
 
-// Unmet returns the change that ends a job whose prerequisite ended otherwise than needed.
+// Unmet returns the change that cancels a job because its prerequisite did not end as needed.
 func Unmet(j, prerequisite *Job) Change {
 	return Change{Job: j.ID, From: j.Guard(Fence{}), To: None, Path: []Entry{{
 		State: Canceled, Code: PrerequisiteFailed,
@@ -146,9 +146,9 @@ func Unmet(j, prerequisite *Job) Change {
 	}}}
 }
 
-// Abandon returns the change by which a cancel with force ends j at once, whoever holds it. j
-// carries the wish already and has not ended. Where something of it may still run it ends as
-// [Abandoned], and its message says what and where; else as any other cancel ends it.
+// Abandon returns the change by which a cancel with force ends j at once, in any custody. j has not
+// ended and carries the wish already. If something of it may still run, it ends with the code
+// [Abandoned], and the message says what and where. Otherwise it ends like any cancel.
 func Abandon(j *Job) Change {
 	last := Entry{State: j.State}
 	if j.State == Archiving {
@@ -172,9 +172,9 @@ func Abandon(j *Job) Change {
 	return c
 }
 
-// Expired returns the change that takes a job from a session that died. What had been launched is
-// found again by the worker that claims the job. crashed is false when the session ended in good
-// order.
+// Expired returns the change that takes j from a session that died. crashed is false if the session
+// ended in good order. If a program was launched, the worker that claims the job next finds it
+// again. A job ends here after too many crashes: see [PoisonAt] and [MaxRecoveries].
 func Expired(j *Job, crashed bool) Change {
 	c := Change{Job: j.ID, From: j.Guard(Fence{}), To: Ready}
 	e := Entry{State: j.State}
@@ -202,13 +202,13 @@ func Expired(j *Job, crashed bool) Change {
 	return c
 }
 
-// MaxRecoveries is how many crashes of its processes a job survives, of all its attempts together.
-// It is large on purpose: it ends a job that would go round for ever, and is no measure of a bad
-// week.
+// MaxRecoveries is how often a job may be interrupted, by crashes and blocks, over all its
+// attempts. It is large on purpose: it ends a job that would go round for ever, not one that has a
+// bad week.
 const MaxRecoveries = 1000
 
-// Retry returns the change after a failed attempt: another attempt after a backoff while there are
-// any left, and FAILED otherwise. rnd is a random number in [0, 1) for the jitter.
+// Retry returns the change after a failed attempt: another attempt after a backoff while there is
+// one left, FAILED otherwise. e says what failed. rnd is a random number in [0, 1) for the jitter.
 func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	c := Change{Job: j.ID, From: j.Guard(f)}
 	if j.Attempt >= j.MaxAttempts {
@@ -226,8 +226,8 @@ func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	return c
 }
 
-// Delay returns how long to wait before the attempt that follows attempt (counted from 1). The
-// defaults of b have been filled in by [Spec.RetryPolicy]; rnd is a random number in [0, 1) for the
+// Delay returns how long to wait after an attempt, counted from 1, before the next one.
+// [Spec.RetryPolicy] has filled in the defaults of b. rnd is a random number in [0, 1) for the
 // jitter.
 func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	d := float64(b.Base)
@@ -247,23 +247,23 @@ func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	return time.Duration(d)
 }
 
-// A Debt is what a change owes to other jobs: it is written with the change and paid right after
-// it.
+// A Debt is something that a change owes to other jobs. It is written with the change and paid
+// right after it.
 type Debt string
 
 // The debts.
 const (
-	DebtDependants Debt = "dependants" // the jobs that wait for this one's end are to be told of it
-	DebtTurns      Debt = "turns"      // who waits for turns of a key is to get those that are free
+	DebtDependants Debt = "dependants" // jobs that wait for the end of this one must be told
+	DebtTurns      Debt = "turns"      // free turns of a key must go to the jobs that wait for them
 )
 
-// Owed is one debt.
+// An Owed is one debt of a change.
 type Owed struct {
 	Debt Debt
-	Key  string // of DebtTurns
+	Key  string // of DebtTurns: the key
 }
 
-// Owes returns what the change from before to after owes to other jobs; nil for a plain task.
+// Owes returns what the change from before to after owes to other jobs. It is nil for a plain task.
 func Owes(before, after *Job) []Owed {
 	if before.Ties|after.Ties == 0 && after.Line == "" {
 		return nil
@@ -281,30 +281,30 @@ func Owes(before, after *Job) []Owed {
 	return owed
 }
 
-// A Need says with which end a prerequisite is met.
+// A Need says which end of a prerequisite is good enough.
 type Need string
 
 // The needs.
 const (
-	NeedFinished Need = "finished" // it must end FINISHED; another end cancels the job that waits
-	NeedEnded    Need = "ended"    // it must end, however
+	NeedFinished Need = "finished" // FINISHED; any other end cancels the job that waits
+	NeedEnded    Need = "ended"    // any end
 )
 
-// Met reports whether a prerequisite that ended in state s is met.
+// Met reports whether an end in state s is good enough.
 func (n Need) Met(s State) bool { return n == NeedEnded || s == Finished }
 
-// A UniqueMode says until when a job holds its unique key. A key is taken at submit and never taken
-// back.
+// A UniqueMode says how long a job holds its unique key. The job takes the key at its submission.
+// Once it has given up the key, it never takes it again.
 type UniqueMode string
 
 // The modes.
 const (
-	UntilStart   UniqueMode = "start"
-	UntilDone    UniqueMode = "done"
-	WhileRunning UniqueMode = "running" // in a spec: it is a limit of 1
+	UntilStart   UniqueMode = "start"   // until it is claimed for the first time
+	UntilDone    UniqueMode = "done"    // until it has ended
+	WhileRunning UniqueMode = "running" // in a spec: a limit of 1, so that equal jobs never run at once
 )
 
-// Releases returns the modes whose unique keys the change from before to after gives up.
+// Releases returns the modes of the unique keys that the change from before to after gives up.
 func Releases(before, after *Job) []UniqueMode {
 	var modes []UniqueMode
 	done := after.State.Terminal() && !before.State.Terminal()
@@ -318,9 +318,9 @@ func Releases(before, after *Job) []UniqueMode {
 	return modes
 }
 
-// Apply returns the row that c makes of j, and the path as it goes into the history, once guard and
-// fence have been checked and a wish has diverted c. It is the one place where a job's fields change;
-// a store writes what it returns.
+// Apply returns the row that c makes of j, and the path as it goes into the history. Guard and
+// fence have been checked before, and a wish has changed c with [Divert]. A store writes what Apply
+// returns, and decides nothing itself.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
 	c.Path = Plain(c.Path)
 	if c.Set.Delay > 0 {

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Digest tells changes of a job apart: a change that is repeated to the letter has the same one.
-// Changes of different jobs that say the same have the same one, too.
+// Digest returns a hash that tells changes of one job apart. A change that is repeated to the
+// letter has the same digest. Equal changes of different jobs have the same digest too.
 func (c *Change) Digest() int64 {
 	h := fnv.New64a()
 	var b [8]byte

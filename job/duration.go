@@ -28,7 +28,8 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// DurationPattern matches what [ParseDuration] reads, but for its sign and its bounds.
+// DurationPattern is a regular expression for the durations that users write. They are what
+// [ParseDuration] reads without a sign. It checks no bounds.
 const DurationPattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h|d|w))+)$`
 
 // partRE matches one number of a duration, with its unit.
@@ -37,7 +38,7 @@ var partRE = regexp.MustCompile(`^([0-9]+\.?[0-9]*|\.[0-9]+)([a-zµμ]+)`)
 var errDuration = errors.New("not a duration such as 90s, 1h30m or 1d")
 
 // ParseDuration reads a duration as [time.ParseDuration] does, and knows two more units: d is a day
-// of 24 hours, and w a week of seven of these.
+// of 24 hours, w is seven of these days.
 func ParseDuration(text string) (sum time.Duration, err error) {
 	if !strings.ContainsAny(text, "dw") {
 		return time.ParseDuration(text)

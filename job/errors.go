@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ErrorKind says what a caller can do about an error. The faces map it to HTTP statuses and exit
-// codes.
+// An ErrorKind says what a caller can do about an error. The API maps it to an HTTP status, the
+// command line to an exit code.
 type ErrorKind string
 
 // The kinds of error.
@@ -18,7 +18,7 @@ const (
 	Internal  ErrorKind = "internal"  // a defect in Pawl, or an error that nobody has given a kind
 	Invalid   ErrorKind = "invalid"   // the request is wrong: change it
 	NotFound  ErrorKind = "not_found" // no such thing for this tenant
-	Conflict  ErrorKind = "conflict"  // it stands against what is already there
+	Conflict  ErrorKind = "conflict"  // it contradicts what is there already
 	Exhausted ErrorKind = "exhausted" // a bound is reached: the same call may succeed later
 	Denied    ErrorKind = "denied"    // the caller has not proved who it is, or may not do this
 	// the caller's session, duty or epoch is not the newest: stop, and write nothing more
@@ -65,9 +65,9 @@ func KindOf(err error) ErrorKind {
 const forking = "fork/exec"
 
 // Shortage reports whether err says that the machine has no further descriptor, process, memory or
-// buffer for this process. That is no fault of the job that met it, and it passes. EAGAIN counts
-// only where a process was to be started: elsewhere it says that a read or a lock would have to
-// wait.
+// buffer for this process. The job that met it is not at fault, and the shortage passes. EAGAIN
+// counts only where a process was to be started: elsewhere it says that a read or a lock would have
+// to wait.
 func Shortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
 		if errors.Is(err, e) {
@@ -106,10 +106,11 @@ type SpecError struct {
 	Problems []Problem
 }
 
-// MaxProblems is how many problems of a document, or of all jobs of one submission, are listed.
+// MaxProblems is how many problems are listed, of one document or of all jobs of one submission.
 const MaxProblems = 1000
 
-// Add adds problems, as long as they are not too many. It reports whether there is room for more.
+// Add adds problems, up to [MaxProblems]. If some are left out, the last problem says so. Add
+// reports whether there is room for more.
 func (e *SpecError) Add(problems ...Problem) bool {
 	room := MaxProblems - 1 - len(e.Problems)
 	switch {

@@ -10,14 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// A Filter chooses jobs: those of which every term holds. The zero Filter chooses all.
+// A Filter chooses the jobs for which all its terms hold. The zero Filter chooses all jobs that are
+// not hidden.
 //
 // It is written as terms with spaces between them, such as
 //
 //	state=RUNNING,PENDING owner=ada label.project=x created>24h
 //
-// A term is a field, an operator and values with commas between them. Values that hold a space, a
-// comma or a quote stand in double quotes, in which \" and \\ stand for these two characters.
+// A term is a field, an operator and values with commas between them. A value that holds a space, a
+// comma or a quote stands in double quotes. Inside the quotes \" stands for a quote and \\ for a
+// backslash.
 //
 //	=        the field has one of the values      !=  it has none of them
 //	~        it fits one of the patterns, in which * stands for any characters and ? for one
@@ -28,7 +30,7 @@ type Filter []Term
 type Term struct {
 	Field  string // one of [FilterFields], or "label." and a label's key
 	Op     Op
-	Values []string // times as RFC 3339 in UTC
+	Values []string // a time is RFC 3339 in UTC
 }
 
 // An Op is the operator of a [Term].
@@ -45,25 +47,25 @@ const (
 	AtLeast Op = ">="
 )
 
-// FilterWindow is how far back a filter looks whose terms are not all indexed, unless it says
-// created> itself.
+// FilterWindow is how far back a filter looks if some of its terms are not indexed and it has no
+// created> of its own.
 const FilterWindow = 7 * 24 * time.Hour
 
-// Limits of a filter as text.
+// Bounds of a filter as text.
 const (
 	MaxFilter = 4096 // bytes
 	maxTerms  = 32
 	maxValues = 100 // of one term
 )
 
-// LabelField begins the name of the field that a label is.
+// LabelField begins the field of a label: the label project is the field label.project.
 const LabelField = "label."
 
 // A FilterField documents a field of filters.
 type FilterField struct {
 	Name    string
 	Type    FieldType
-	Indexed bool // with = it is looked up over all jobs, however many there are
+	Indexed bool // a term with = finds its jobs without looking at others
 	Doc     string
 }
 
@@ -83,8 +85,7 @@ const (
 	FieldFlag    FieldType = "flag" // true or false
 )
 
-// FilterFields lists the fields, in the order in which they are documented. Beside them every label
-// is one.
+// FilterFields lists the fields in the order of the documentation. Each label is a field, too.
 var FilterFields = []FilterField{
 	{"state", FieldState, true, "where it stands, such as RUNNING"},
 	{"custody", FieldCustody, true, "who holds it; custody!=none: it has not ended"},
@@ -109,13 +110,13 @@ var FilterFields = []FilterField{
 	{"hidden", FieldFlag, false, "whether it is hidden; jobs that are hidden are chosen by hidden=true only"},
 }
 
-// Where returns the filter of one term, field = one of the values. It panics when the field is none
-// or a value is not one of its type, which is a defect of the caller.
+// Where returns a filter of one term: the field is one of the values. It panics if there is no such
+// field, or if a value does not have its type: that is a defect of the caller.
 func Where(field string, values ...string) Filter {
 	return Filter(nil).And(field, Is, values...)
 }
 
-// WhereState returns the filter for jobs in one of some states; of none, for all jobs.
+// WhereState returns the filter for jobs in one of the states. Without states it chooses all jobs.
 func WhereState(states ...State) Filter {
 	if len(states) == 0 {
 		return nil
@@ -127,7 +128,7 @@ func WhereState(states ...State) Filter {
 	return Where("state", values...)
 }
 
-// Unended chooses the jobs that have not ended.
+// Unended returns the filter for jobs that have not ended.
 func Unended() Filter { return Filter(nil).And("custody", IsNot, string(None)) }
 
 // And returns f with one more term. It panics as [Where] does.
@@ -139,8 +140,8 @@ func (f Filter) And(field string, op Op, values ...string) Filter {
 	return append(slices.Clip(f), t)
 }
 
-// ParseFilter reads a filter. now is what durations count back from. Errors are of kind [Invalid]
-// and name the term.
+// ParseFilter reads a filter. Durations count back from now. Errors are of kind [Invalid] and name
+// the term.
 func ParseFilter(text string, now time.Time) (Filter, error) {
 	if len(text) > MaxFilter {
 		return nil, problem("filter", fmt.Sprintf("%d bytes", len(text)), "is too long",
@@ -229,7 +230,7 @@ func parseValue(field, text string) (value, rest string, err error) {
 	return "", "", problem("filter", field, "has a quote that is not closed", `add " at the end of the value`)
 }
 
-// check reports what is wrong with t, and brings its values into the form in which they are
+// check reports what is wrong with t. It also writes the values of t in the form in which they are
 // compared.
 func (t *Term) check(now time.Time) error {
 	typ, err := t.fieldType()
@@ -351,16 +352,16 @@ func parseInstant(s string, now time.Time) (time.Time, bool) {
 	return now.Add(-d), err == nil && d >= 0
 }
 
-// Time returns the value of a term for a field of type [FieldTime].
+// Time returns the value of a term whose field is of type [FieldTime].
 func (t *Term) Time() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Values[0]) // check wrote it so
 	return at
 }
 
-// Label returns the key of the label that t is about.
+// Label returns the key of the label that t is about. ok is false if t is about another field.
 func (t *Term) Label() (key string, ok bool) { return strings.CutPrefix(t.Field, LabelField) }
 
-// Indexed reports whether the jobs that t chooses are found without looking at others.
+// Indexed reports whether an index finds the jobs of t, without a look at others.
 func (t *Term) Indexed() bool {
 	switch t.Field {
 	case "created":
@@ -375,9 +376,9 @@ func (t *Term) Indexed() bool {
 	return t.Op == Is && FilterFields[i].Indexed
 }
 
-// Window returns from which time on f looks at jobs; zero: at all. A filter whose terms are all
-// indexed looks at all, and so does one that names jobs. Another one looks back to its own
-// created>, or else for [FilterWindow].
+// Window returns the time of creation from which on f looks at jobs. The zero time stands for all
+// jobs: f looks at all if every term is indexed, or if it names jobs by id or external id.
+// Otherwise f looks back to its own created>, or for [FilterWindow].
 func (f Filter) Window(now time.Time) (since time.Time) {
 	indexed, bounded := true, false
 	for i := range f {
@@ -401,8 +402,7 @@ func (f Filter) Window(now time.Time) (since time.Time) {
 	return since
 }
 
-// Hidden reports whether f says which of the hidden jobs it chooses; a filter that does not chooses
-// none.
+// Hidden reports whether f has a term about hidden jobs. A filter without one chooses none of them.
 func (f Filter) Hidden() bool {
 	return slices.ContainsFunc(f, func(t Term) bool { return t.Field == "hidden" })
 }
@@ -525,7 +525,7 @@ func like(pattern, text string) bool {
 	return strings.Trim(pattern, "*") == ""
 }
 
-// String writes f so that [ParseFilter] reads the same filter.
+// String writes f in the form that [ParseFilter] reads.
 func (f Filter) String() string {
 	terms := make([]string, len(f))
 	for i, t := range f {

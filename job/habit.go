@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// habits are fields that other systems have, and what to write for them here. VALUE stands for what
-// was given.
+// habits are fields that other systems have, with what to write for them here. VALUE stands for the
+// value that was given.
 var habits = map[string]string{
 	"cmd": "command", "run": "command", "exec": "command", "argv": "command", "program": "command",
 	"entrypoint": "command",
@@ -47,7 +47,7 @@ var habits = map[string]string{
 	"group":        "order: {key: VALUE}, or labels", "lock": "order: {key: VALUE}", "mutex": "order: {key: VALUE}",
 }
 
-// absent are fields that other systems have, and why there is nothing of the kind here.
+// absent are fields that other systems have, with the reason why Pawl has nothing of the kind.
 var absent = map[string]string{
 	"cwd": elsewhere, "workdir": elsewhere, "working_dir": elsewhere, "working_directory": elsewhere,
 	"workingdir": elsewhere, "chdir": elsewhere, "dir": elsewhere,
@@ -112,7 +112,7 @@ func fieldName(f reflect.StructField) string {
 	return name
 }
 
-// fill puts a value in its place in what is to be written.
+// fill puts a value into the advice that says what to write.
 func fill(write string, value any) string {
 	minutes := "…"
 	if text, ok := value.(string); ok {
@@ -142,7 +142,7 @@ func written(value any) string {
 	return "…"
 }
 
-// plainYAML reports whether a text is itself in a list of YAML.
+// plainYAML reports whether a text can stand in a list of YAML without quotes.
 func plainYAML(s string) bool {
 	switch strings.ToLower(s) {
 	case "", "null", "true", "false", "yes", "no", "on", "off", "~":
@@ -159,8 +159,8 @@ func plainYAML(s string) bool {
 	})
 }
 
-// mend says what to write in place of a value of another kind than a field of type t takes; "":
-// there is nothing to say but that kind.
+// mend says what to write in place of a value that has another kind than the field's type t. It is
+// empty if there is nothing to add.
 func mend(at string, raw any, t reflect.Type) string {
 	name := at[strings.LastIndexByte(at, '.')+1:]
 	switch v := raw.(type) {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// An ID names a job, a session or a claim. It is a UUID of version 7 (RFC 9562): the first 48 bits
-// are milliseconds of Unix time, so ids made later sort later. Its maker is always the caller,
-// never the database, so that a call whose answer was lost can be repeated.
+// An ID names a job, a session, a claim or a rate. It is a UUID of version 7 (RFC 9562): the first
+// 48 bits are milliseconds of Unix time, so ids made later sort later. The caller makes it, never
+// the database, so that a call whose answer was lost can be repeated.
 type ID [16]byte
 
-// NewID returns a fresh id. Ids made by one process are strictly increasing; safe for concurrent
-// use.
+// NewID returns a fresh id. The ids that one process makes are strictly increasing. It is safe for
+// concurrent use.
 func NewID() ID { return newIDs.next(time.Now()) }
 
 var newIDs idSource
@@ -60,11 +60,11 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// LeastIDPart is how many hex digits of an id name it at least.
+// LeastIDPart is how many hex digits of an id are enough to name it.
 const LeastIDPart = 6
 
-// IDPatterns returns the patterns, as a [Filter] has them, of the ids that begin or end with part;
-// nil where part cannot name an id. Dashes may be left out.
+// IDPatterns returns the patterns, as a [Filter] has them, of the ids that begin or end with part.
+// It returns nil if part cannot name an id. part may leave out dashes.
 func IDPatterns(part string) []string {
 	const digits = 32
 	hexes := strings.ToLower(strings.ReplaceAll(part, "-", ""))
@@ -82,8 +82,7 @@ func IDPatterns(part string) []string {
 	return slices.Compact(patterns)
 }
 
-// Fits reports whether part is id, or at least [LeastIDPart] hex digits with which it begins or
-// ends.
+// Fits reports whether id begins or ends with part. At least [LeastIDPart] hex digits are needed.
 func (id ID) Fits(part string) bool {
 	return slices.ContainsFunc(IDPatterns(part), func(p string) bool { return like(p, id.String()) })
 }
@@ -100,16 +99,16 @@ func (id ID) String() string {
 	return string(b[:])
 }
 
-// Short returns the last eight characters: enough to tell jobs apart by eye, and random, unlike the
-// first ones.
+// Short returns the last eight characters. They are random, unlike the first ones, so people can
+// tell jobs apart by them.
 func (id ID) Short() string { return hex.EncodeToString(id[12:]) }
 
-// Made returns when the id was made, by its maker's clock, to the millisecond.
+// Made returns when the id was made, by the clock of its maker, to the millisecond.
 func (id ID) Made() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)).UTC()
 }
 
-// Compare orders ids by when they were made, as far as one process made them.
+// Compare orders ids by their bytes. Ids of one process come in the order in which they were made.
 func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
 // IsZero reports whether id is unset.

@@ -1,9 +1,15 @@
-// Package job is the domain: what a job is, where it may stand, how it may move, and what follows
-// from it.
+// Package job is the domain: what a job is, where it may stand, how it moves, and what follows from
+// a move.
 //
-// It is pure: no I/O, no clock and nothing but the standard library. The tables of edges and
-// places, the gate's decision ([Next]), the turning of a change by a wish ([Divert], [Obey]) and what
-// a change owes to other jobs ([Owes]) stand here once, for every store and every loop.
+// A user submits a [Spec]. It becomes a [Job], which is one row of the database. The [Place] of a
+// job has two parts: its [State] says how far it has come, its [Custody] says who is responsible
+// for it now. Each [Change] takes the job from one place to another, and is an [Event] of its
+// history. A [Block] is trouble that may clear, a [Wish] is what a person wants of the job, and a
+// [Limit] says how many jobs run at once.
+//
+// The package is pure: no I/O, no clock and nothing but the standard library. The tables of states
+// and places, the gate ([Next]), the effect of wishes ([Divert], [Obey]) and the debts of a change
+// ([Owes]) are here once, for every store and every loop.
 package job
 
 import (
@@ -24,68 +30,69 @@ type Job struct {
 	Name   string `json:"name"`
 	App    string `json:"app,omitempty"` // the registered app that it runs
 
-	Place           // state and custody
-	Epoch    int64  `json:"epoch"`            // raised by each change of custody: the fence
-	N        int64  `json:"n"`                // number of the newest event
-	Session  ID     `json:"session,omitzero"` // who holds it in custody worker
-	Claim    ID     `json:"claim,omitzero"`   // the call that claimed it
-	Resume   State  `json:"resume,omitempty"`
-	Group    string `json:"group,omitempty"` // of a blocked job: all that wait for the same, see [Block.Group]
-	Wish     Wish   `json:"wish,omitempty"`
+	Place           // its state and custody
+	Epoch    int64  `json:"epoch"`               // raised by each change of custody: a fencing token
+	N        int64  `json:"n"`                   // the number of its newest event
+	Session  ID     `json:"session,omitzero"`    // in custody worker: the process that holds it
+	Claim    ID     `json:"claim,omitzero"`      // in custody worker: the call that claimed it
+	Resume   State  `json:"resume,omitempty"`    // of a blocked or paused job: where work goes on
+	Group    string `json:"group,omitempty"`     // of a blocked job: the key of its group, see [Block.Group]
+	Wish     Wish   `json:"wish,omitempty"`      // what a person wants and has not got yet
 	WishedBy string `json:"wished_by,omitempty"` // who made the newest wish
 
 	Queue    string `json:"queue"`
-	Machine  string `json:"machine,omitempty"` // only processes of this machine may claim it; empty: any
+	Machine  string `json:"machine,omitempty"` // the only machine that may claim it; empty: any
 	Lane     Lane   `json:"lane"`
 	Priority int    `json:"priority"` // 0 (first) to 9
 
-	Attempt     int `json:"attempt"` // from 1
-	MaxAttempts int `json:"max_attempts"`
-	Recoveries  int `json:"recoveries"` // runs after a crash or a block, of all attempts
-	// crashes of sessions that held it, since one outlived a step of it; see [AloneAt]
+	Attempt     int `json:"attempt"`      // from 1
+	MaxAttempts int `json:"max_attempts"` // attempts in all
+	Recoveries  int `json:"recoveries"`   // how often a crash or a block interrupted it, in all attempts
+	// Suspect counts crashes in a row: of sessions that held the job when they died.
 	Suspect int  `json:"suspect"`
-	Launch  int  `json:"launch"` // number of the newest launch intent, of all attempts; 0: none
-	Live    bool `json:"live"`   // an intent stands and the end of that launch is not known
+	Launch  int  `json:"launch"` // the number of its newest launch, in all attempts; 0: none
+	Live    bool `json:"live"`   // that launch was intended, and its end is not known
 
 	Created time.Time `json:"created"`
-	// when it entered its custody; of one in custody gate that waits in a line: since when it has
-	// waited for its turns
+	// Since is when the job entered its custody. For a job that waits in a line it is when it began
+	// to wait for its turns.
 	Since time.Time `json:"since"`
-	Due   time.Time `json:"due,omitzero"`
-	// of a blocked job: then it fails, unless what blocks it has cleared; zero: never. See
-	// [Job.Deadline]
+	Due   time.Time `json:"due,omitzero"` // when its gate opens
+	// Until is when a blocked job fails if the block has not cleared. The zero time stands for
+	// never. While something of the job may run, it does not fail.
 	Until time.Time `json:"until,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 
 	Code    Code   `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 
-	Parent ID       `json:"parent,omitzero"`
-	Needs  int      `json:"needs,omitempty"` // prerequisites that have not ended
+	Parent ID       `json:"parent,omitzero"` // the job that it is a part of
+	Needs  int      `json:"needs,omitempty"` // how many prerequisites have not ended
 	Ties   Ties     `json:"-"`
-	Limits []string `json:"limits,omitempty"` // keys under a limit, in their order
-	Order  string   `json:"order,omitempty"`  // the key in whose order it stands
-	Rank   string   `json:"-"`                // where; see [Spec.Rank]
-	Line   string   `json:"line,omitempty"`   // the key in whose line it waits for its turn
-	// how often it stood at the head of a line and met another key that was full
+	Limits []string `json:"limits,omitempty"` // the keys that it takes turns of, sorted
+	Order  string   `json:"order,omitempty"`  // the key of the order in which it stands
+	Rank   string   `json:"-"`                // where it stands in the order; see [Spec.Rank]
+	Line   string   `json:"line,omitempty"`   // the key for whose turn it waits
+	// Passed counts how often the job was at the head of a line and had to move to that of another
+	// key.
 	Passed     int               `json:"-"`
 	ExternalID string            `json:"external_id,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	Notes      json.RawMessage   `json:"notes,omitempty"`
-	Hidden     bool              `json:"hidden,omitempty"` // left out of lists
-	Trace      string            `json:"trace,omitempty"`  // the trace in which it was submitted, as a W3C traceparent
+	Hidden     bool              `json:"hidden,omitempty"` // lists leave it out
+	Trace      string            `json:"trace,omitempty"`  // the trace of its submission, as a W3C traceparent
 
 	Request  json.RawMessage `json:"request,omitempty"`  // the spec as it was given
-	Resolved json.RawMessage `json:"resolved,omitempty"` // written once, by the first PROCESSING_INPUTS
+	Resolved json.RawMessage `json:"resolved,omitempty"` // the spec as it runs; written once
 	Work     json.RawMessage `json:"work,omitempty"`     // the kind's own notes
-	Result   json.RawMessage `json:"result,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`   // what a task returned, or how a program ended
 }
 
-// Program reports whether the job runs a program, and is not a task.
+// Program reports whether the job runs a program. Otherwise it is a task.
 func (j *Job) Program() bool { return j.Kind == KindApp }
 
-// Stem returns the name; of a name that a job got because it was given none, what comes before the
-// end of the id.
+// Stem returns the name of j. If the name was made by [Spec.Defaults], it returns the part before
+// the id, such as "wc-".
 func (j *Job) Stem() string {
 	if end := j.ID.Short(); strings.HasSuffix(j.Name, "-"+end) {
 		return strings.TrimSuffix(j.Name, end)
@@ -93,8 +100,9 @@ func (j *Job) Stem() string {
 	return j.Name
 }
 
-// Deadline returns when j, which is blocked, fails unless what blocks it has cleared; zero: never.
-// It has none as long as something of it may run: nobody could say of it that it has failed.
+// Deadline returns when j, which is blocked, fails if the block has not cleared. The zero time
+// stands for never. A job has no deadline while something of it may run: nobody could say that it
+// has failed.
 func (j *Job) Deadline() time.Time {
 	if j.Live {
 		return time.Time{}
@@ -102,12 +110,12 @@ func (j *Job) Deadline() time.Time {
 	return j.Until
 }
 
-// Guard returns the guard of a change that goes out from j as it is.
+// Guard returns the guard of a change that starts from j as it is.
 func (j *Job) Guard(f Fence) Guard {
 	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f, Limited: j.Ties&TieLimited != 0}
 }
 
-// Progress is how far a long step has come. It is told while it lasts and kept nowhere.
+// Progress says how far a long step has come. It is told while the step lasts, and kept nowhere.
 type Progress struct {
 	What  string `json:"what"`            // "staging inputs" or "archiving"
 	Done  int64  `json:"done"`            // bytes
@@ -119,7 +127,8 @@ type QueueKind struct {
 	Queue, Kind string
 }
 
-// Ties are what ties a job to other rows: a job without any pays nothing for them.
+// Ties are flags that say which other rows depend on a job. A job without ties pays nothing for
+// them.
 type Ties int
 
 // The ties.
@@ -132,7 +141,7 @@ const (
 // A Wish is what a person wants of a job.
 type Wish string
 
-// The wishes. Resume is granted or refused at once and never stands on a row.
+// The wishes. A resume is granted or refused at once. It never stands on a row.
 const (
 	WishCancel Wish = "cancel"
 	WishPause  Wish = "pause"

@@ -7,41 +7,43 @@ import (
 	"strings"
 )
 
-// A Limit says how many jobs of a tenant may hold turns of a key at once. What holds a turn is what
-// runs: a task in the hands of a worker, or a program from its launch until its end is known.
+// A Limit says how many jobs of a tenant may have a turn of a key at once. A job has its turn while
+// it runs: a task in the hands of a worker, a program from its launch until its end is known.
 //
-// A limit with a time, Per, is a rate: it says how often something happens, and not how many jobs
-// do it at once.
+// A limit with Per is a rate. It says how often something may happen, not how many jobs do it at
+// once.
 //
-// The key "system/lab" is that of one limit. "system/lab/user/*" stands for a family: each key that
-// has another last part is under a limit of its own, unless one is set for that very key.
+// The key "system/lab" has one limit. "system/lab/user/*" stands for a family of keys: each key
+// with another last part is under a limit of its own, unless one is set for exactly that key.
 type Limit struct {
-	// The key of the turns; with * as its last part that of a family.
+	// The key of the turns. With * as its last part it stands for a family of keys.
 	Key string `json:"key" example:"system/local"`
 
-	// How many jobs may have a turn at once; 0 lets none go.
+	// How many jobs may have a turn at once; 0 lets none go. Of a rate: how many go within per.
 	Most int `json:"most" minimum:"0" maximum:"1000000" example:"50"`
 
-	// How many programs are made ready before their turn comes; twice most by default.
+	// How many programs may be made ready before their turn comes; twice most by default.
 	Ahead int `json:"ahead,omitempty" minimum:"0" maximum:"1000000"`
 
-	// The shares of owners who wait side by side; 1 by default.
+	// The shares of owners whose jobs wait side by side: an owner with 2 gets twice as many turns
+	// as one with 1. 1 by default, 1000 at most.
 	Weights map[string]int `json:"weights,omitempty" example:"{\"ada\":2}"`
 
-	// Of a rate: no time of this length holds more than most.
-	Per Duration `json:"per,omitempty" example:"2s"` // makes the limit a rate; see [Rated]
+	// Makes the limit a rate: within any time of this length no more than most go. Only for keys
+	// that begin with starts, launches, dials or releases.
+	Per Duration `json:"per,omitempty" example:"2s"`
 }
 
 // Bounds of limits.
 const (
-	MaxTurns     = 1_000_000 // of Most and Ahead
-	MaxWeight    = 1000
-	MaxWeights   = 1000
-	MaxLimitKey  = 400 // bytes of a key
-	MaxJobLimits = 16  // that a spec names
+	MaxTurns     = 1_000_000 // the largest Most and Ahead
+	MaxWeight    = 1000      // the largest weight
+	MaxWeights   = 1000      // owners with a weight
+	MaxLimitKey  = 400       // bytes of a key
+	MaxJobLimits = 16        // keys that a spec names
 )
 
-// The first parts of keys that every job has where a limit is set for them.
+// The first parts of the keys that every job has by itself; see [Job.Keys].
 const (
 	limitTenant = "tenant"
 	limitUser   = "user"
@@ -49,19 +51,20 @@ const (
 	limitSystem = "system"
 )
 
-// The first parts of keys that Pawl makes.
+// The first parts of the keys that Pawl makes.
 const (
-	aheadOf      = "ahead/"  // programs are made ready before their turn comes
-	whileRunning = "unique/" // no two jobs run at once
+	aheadOf      = "ahead/"  // places of programs that are made ready before their turn
+	whileRunning = "unique/" // equal jobs never run at once
 	inOrder      = "order/"  // one job goes after the other
 )
 
-// ownKeys are the first parts of keys for which no limit can be set, and that no spec names.
+// ownKeys are the first parts of keys that no limit and no spec may name.
 var ownKeys = []string{aheadOf, whileRunning, inOrder}
 
-// Keys returns the keys under which j stands where limits are set for them: those of its tenant,
-// its owner, its kind, and of a program those of its system, and of the owner and the partition
-// there.
+// Keys returns the keys that j has by itself. Limits that are set for them hold for j. They are
+// those of its tenant, its owner and its kind. A program also has those of its system and its
+// partition there, for all and for its owner: "system/lab", "system/lab/user/ada". partition may be
+// empty.
 func (j *Job) Keys(system, partition string) []string {
 	owner := "/" + limitUser + "/" + part(j.Owner)
 	keys := []string{limitTenant, owner[1:], limitKind + "/" + j.Kind}
@@ -77,7 +80,7 @@ func (j *Job) Keys(system, partition string) []string {
 	return keys
 }
 
-// SystemKey returns the key of the turns of a system.
+// SystemKey returns the key of the turns on a system.
 func SystemKey(system string) string { return limitSystem + "/" + system }
 
 var (
@@ -88,7 +91,8 @@ var (
 // part returns a name as a part of a key.
 func part(name string) string { return parts.Replace(name) }
 
-// Family returns the key of the family to which a key belongs; "" for one without parts.
+// Family returns the key of the family of key: "system/lab/user/*" for "system/lab/user/ada". It is
+// empty for a key of one part.
 func Family(key string) string {
 	i := strings.LastIndexByte(key, '/')
 	if i < 0 {
@@ -97,20 +101,22 @@ func Family(key string) string {
 	return key[:i] + "/*"
 }
 
-// LimitOf returns the key whose limit, or that of whose family, decides on the turns of a key.
+// LimitOf returns the key whose limit decides on the turns of key. It differs from key for the keys
+// of [AheadOf].
 func LimitOf(key string) string { return strings.TrimPrefix(key, aheadOf) }
 
-// AheadOf returns the key under which programs are made ready before their turn of a key comes.
+// AheadOf returns the key of the places in which programs are made ready before they have a turn of
+// key.
 func AheadOf(key string) string { return aheadOf + key }
 
-// Ordered reports whether those who wait in the line of a key stand in an order, whoever their
-// owners are.
+// Ordered reports whether key is that of an order: the jobs in its line go by rank, for all owners
+// together.
 func Ordered(key string) bool { return strings.HasPrefix(key, inOrder) }
 
-// Sole reports whether a key has one turn, whatever limits say.
+// Sole reports whether key always has exactly one turn.
 func Sole(key string) bool { return strings.HasPrefix(key, whileRunning) || Ordered(key) }
 
-// Implied returns the limit of a key for which none can be set; nil: there is none.
+// Implied returns the limit of a key that always has one turn. It returns nil for any other key.
 func Implied(key string) *Limit {
 	if key = LimitOf(key); Sole(key) {
 		return &Limit{Key: key, Most: 1}
@@ -118,7 +124,8 @@ func Implied(key string) *Limit {
 	return nil
 }
 
-// Places returns how many jobs may hold turns of a key that is under the limit.
+// Places returns how many jobs may have turns of key, which is under l. For a key of [AheadOf] they
+// are Ahead, twice Most by default.
 func (l *Limit) Places(key string) int {
 	switch {
 	case !strings.HasPrefix(key, aheadOf):
@@ -129,8 +136,8 @@ func (l *Limit) Places(key string) int {
 	return 2 * l.Most
 }
 
-// Shut returns l as it decides on the turns of a key while a line gives so many places to all; l
-// may be nil, which has any number.
+// Shut returns l as it holds for key while the line of key is closed and has only so many places. l
+// may be nil: no limit.
 func (l *Limit) Shut(key string, places int) *Limit {
 	if l == nil {
 		return &Limit{Key: LimitOf(key), Most: places}
@@ -140,12 +147,12 @@ func (l *Limit) Shut(key string, places int) *Limit {
 	return &shut
 }
 
-// Weight returns the share of an owner.
+// Weight returns the share of an owner, 1 or more.
 func (l *Limit) Weight(owner string) int { return max(1, l.Weights[owner]) }
 
 var limitKeyRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@%+-]*(/[A-Za-z0-9._:@%+-][A-Za-z0-9._:@%+ -]*)*$`)
 
-// Validate reports everything that is wrong with l; its error is a [SpecError].
+// Validate reports everything that is wrong with l. Its error is a [SpecError].
 func (l *Limit) Validate() error {
 	var v validation
 	key := l.Key
@@ -178,14 +185,15 @@ func (l *Limit) Validate() error {
 	return v.err()
 }
 
-// builtInForms are the forms of the keys of [Job.Keys]. NAME is one of Pawl, and TEXT any text, as
-// [part] writes it.
+// builtInForms are the forms of the keys of [Job.Keys]. NAME is a name as Pawl takes it; TEXT is
+// any text, as [part] writes it.
 var builtInForms = []string{
 	"tenant", "user/TEXT", "kind/NAME", "system/NAME", "system/NAME/user/TEXT", "system/NAME/partition/TEXT",
 	"system/NAME/partition/TEXT/user/TEXT",
 }
 
-// builtIn checks a key that begins as those of [Job.Keys] do: no job stands under others.
+// builtIn checks a key that begins as those of [Job.Keys] do: a limit for any other such key would
+// hold for no job.
 func (v *validation) builtIn(key string) {
 	given := strings.Split(key, "/")
 	var like []string

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// A Macro stands in a spec as ${NAME} for something that is known only when the job is prepared.
+// A Macro stands in a spec as ${NAME}. Its value is known only when the job is prepared.
 type Macro struct {
 	Name    string
 	Meaning string
 }
 
-// Macros are the macros that there are, besides ${ENV:NAME}, which stands for a variable of the
-// system's own environment. $${ stands for ${ itself; any other $ for itself. The program finds
-// them all in its environment, too.
+// Macros are all macros besides ${ENV:NAME}, which stands for a variable of the system's own
+// environment. $${ stands for a literal ${, and any other $ for itself. The program finds the
+// values of Macros in its environment, too.
 var Macros = []Macro{
 	{"PAWL_JOB_ID", "the job's id"},
 	{"PAWL_JOB_NAME", "the job's name"},
@@ -50,7 +50,8 @@ var macroNames = func() map[string]bool {
 	return names
 }()
 
-// expand replaces the macros of text by what value answers. Its errors go on from the text's path.
+// expand replaces the macros of text by the answers of value. Its errors continue a sentence that
+// names the path of text.
 func expand(text string, value func(name string) (string, error)) (string, error) {
 	var b strings.Builder
 	for {
@@ -77,8 +78,8 @@ func expand(text string, value func(name string) (string, error)) (string, error
 	}
 }
 
-// Expand returns s with its macros replaced. value answers the macros of [Macros], environ the
-// variables of the system. The error is a [SpecError].
+// Expand returns s with its macros replaced. value answers the names of [Macros], environ the
+// variables of the system's environment. The error is a [SpecError].
 func (s *Spec) Expand(value func(name string) string, environ func(name string) (string, bool)) (Spec, error) {
 	var v validation
 	out := s.eachText(func(at, text string) string {
@@ -104,7 +105,7 @@ func (s *Spec) Expand(value func(name string) string, environ func(name string) 
 	return out, nil
 }
 
-// Variables returns the names of the system's variables that s has macros for, sorted.
+// Variables returns the names of the system's variables that macros of s use, sorted.
 func (s *Spec) Variables() []string {
 	names := map[string]bool{}
 	s.eachText(func(_, text string) string {
@@ -119,7 +120,7 @@ func (s *Spec) Variables() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// macros reports the macros of s that there are not.
+// macros reports the macros of s that do not exist.
 func (v *validation) macros(s *Spec) {
 	s.eachText(func(at, text string) string {
 		shown := text

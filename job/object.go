@@ -8,7 +8,7 @@ import (
 	"maps"
 )
 
-// ParseObject reads a JSON object, with its numbers as they are written.
+// ParseObject reads a JSON object. Numbers stay as they are written, as [json.Number].
 func ParseObject(text []byte) (fields map[string]any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
@@ -21,7 +21,8 @@ func ParseObject(text []byte) (fields map[string]any, err error) {
 	return fields, nil
 }
 
-// CheckMerge refuses specs that would be too large together with the defaults under each of them.
+// CheckMerge refuses specs that would be larger than [MaxMerged] once the defaults are merged into
+// each of them. The error is a [SpecError].
 func CheckMerge(defaults json.RawMessage, specs []json.RawMessage) error {
 	size := len(defaults) * len(specs)
 	for _, s := range specs {
@@ -36,8 +37,8 @@ func CheckMerge(defaults json.RawMessage, specs []json.RawMessage) error {
 	return nil
 }
 
-// Merge returns over with the fields of under below it, as a spec is read that has defaults:
-// objects are merged field by field, and what is null in over is left out.
+// Merge returns under with the fields of over on top, as a spec is merged with its defaults.
+// Objects are merged field by field. A null in over removes the field.
 func Merge(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {
@@ -59,7 +60,7 @@ func Merge(under, over map[string]any) map[string]any {
 	return out
 }
 
-// Encode writes JSON as its author would: without the escapes that are for HTML.
+// Encode writes v as JSON without the escapes that are for HTML.
 func Encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -68,7 +69,7 @@ func Encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// Depth returns how deep lists and maps stand in each other in JSON.
+// Depth returns how deeply lists and maps are nested in a JSON text; 0: there are none.
 func Depth(text []byte) (deepest int) {
 	now, quoted := 0, false
 	for i := 0; i < len(text); i++ {

@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Order puts a job in order with others: of those with the same key one goes after the other. What
-// is next is decided among those that may go, whose time has come and whose prerequisites have
-// ended.
+// Order puts a job in order with others: jobs with the same key go one after the other. The next
+// one is chosen from the jobs whose time has come and whose prerequisites have ended.
 type Order struct {
-	// Jobs with the same key go one after the other, of whatever kind they are.
+	// Jobs with the same key go one after the other, whatever their kinds are.
 	Key string `json:"key" minLength:"1" maxLength:"255" example:"account-4711"`
 
-	// What decides who goes first: created; due, the time before which a job does not start, or
-	// else that of its submission; or a field of args, where the least goes first, numbers before
-	// texts, and last who lacks it.
+	// What decides which job goes first. created: the time of its submission. due: the time before
+	// which it does not start, or else its submission. A field of args, such as args.version: the
+	// least value goes first, numbers before texts, and a job without the field last.
 	By string `json:"by,omitempty" pattern:"^(created|due|args\\..+)$" default:"created" example:"args.version"`
 
-	// What those behind it do while a job waits to be tried again, is blocked or paused: block:
-	// they wait; pass: they go.
+	// What the jobs behind it do while it waits for a retry, is blocked or is paused. block: they
+	// wait. pass: they go.
 	Failing OrderFailing `json:"failing,omitempty" enum:"block,pass" default:"block"`
 }
 
-// An OrderFailing says what becomes of those behind a job that is in trouble.
+// An OrderFailing says what the jobs behind a job do while it is in trouble.
 type OrderFailing string
 
-// The ways to treat a job that is in trouble.
+// The values of OrderFailing.
 const (
-	OrderBlock OrderFailing = "block"
-	OrderPass  OrderFailing = "pass"
+	OrderBlock OrderFailing = "block" // they wait
+	OrderPass  OrderFailing = "pass"  // they go
 )
 
 const (
@@ -40,8 +39,8 @@ const (
 	byArgs    = "args."
 )
 
-// RankDue stands for the rank of a job that goes by its due time, as an empty one does for that of
-// its submission: see [Job.RankAt].
+// RankDue is the rank of a job that goes by its due time. An empty rank goes by the time of
+// submission. See [Job.RankAt].
 const RankDue = "due"
 
 // order checks the order of a spec.
@@ -72,14 +71,15 @@ func (v *validation) order(s *Spec) {
 	}
 }
 
-// OrderKey returns the key of the turn that a job in order takes.
+// OrderKey returns the key of the turn that the job takes because of its order.
 func (s *Spec) OrderKey() string { return inOrder + part(s.Order.Key) }
 
-// OrderOf returns the key of an order, as jobs name it, of that of its turns.
+// OrderOf returns the key of an order as specs name it, for the key of its turn.
 func OrderOf(key string) string { return names.Replace(strings.TrimPrefix(key, inOrder)) }
 
-// Rank returns where a job stands in its order: a text that sorts by its bytes. It is empty where
-// the time of submission decides.
+// Rank returns where the job stands in its order: a text that sorts by its bytes, the first job
+// first. It is empty if the time of submission decides, and [RankDue] if the due time does. The
+// error says what is wrong with the field of args.
 func (s *Spec) Rank() (string, error) {
 	switch s.Order.By {
 	case "", byCreated:
@@ -105,8 +105,11 @@ func (s *Spec) Rank() (string, error) {
 	return "", Errorf(Invalid, "is neither a number nor a text")
 }
 
-// RankAt returns where j stands in its order that is submitted at the time now. Those that were
-// submitted at once go as they were numbered; those that are due at the same time by priority.
+// RankAt returns where j stands in its order if it is submitted at the time now. The text sorts by
+// its bytes. It is empty for a job without an order.
+//
+// Jobs of one submission go in the order of their ids. Jobs that are due at the same time have the
+// same text: they go by priority.
 func (j *Job) RankAt(now time.Time) string {
 	switch {
 	case j.Order == "":
@@ -121,8 +124,8 @@ func (j *Job) RankAt(now time.Time) string {
 	return fmt.Sprintf("%018d", max(0, j.Due.UnixMicro()))
 }
 
-// rankOf returns a text for a number, so that texts sort as the numbers do: also large integers, of
-// which many are the same as a floating-point number.
+// rankOf returns a text for a number, so that texts sort as the numbers do. Large integers sort
+// right even where many of them are the same floating-point number.
 func rankOf(n json.Number) (string, error) {
 	f, err := n.Float64()
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// ParseSpec reads a spec from JSON. Unknown fields are refused by name, with the nearest known one.
-// It does not fill in defaults; [Spec.Validate] checks the rest. Errors are of kind [Invalid].
+// ParseSpec reads a spec from JSON. An unknown field is refused by name, with the nearest known
+// one. It fills in no defaults, and leaves the other checks to [Spec.Validate]. Errors are of kind
+// [Invalid].
 func ParseSpec(data []byte) (Spec, error) {
 	var s Spec
 	if len(data) > MaxSpec {
@@ -29,8 +30,8 @@ func ParseSpec(data []byte) (Spec, error) {
 const specName = "a spec"
 
 // ReadSpec reads a spec from JSON as [ParseSpec] does, and checks it with check, such as
-// [Spec.Validate]. Its error, a [SpecError], names everything that is wrong: where fields cannot be
-// read, the others are checked all the same.
+// [Spec.Validate]. Its error is a [SpecError] that names everything that is wrong: if some fields
+// cannot be read, the others are checked all the same.
 func ReadSpec(data []byte, check func(*Spec) error) (Spec, error) {
 	s, err := ParseSpec(data)
 	if err == nil {
@@ -79,10 +80,10 @@ func topField(path string) string {
 	return path
 }
 
-// Parse reads JSON into the struct to which v points. Fields that it does not have are refused by
-// name, with the nearest one that it has, and values by the field that does not take them. What is
-// read is called what in errors, such as "a spec", and one of its fields is such. Errors are of
-// kind [Invalid].
+// Parse reads JSON into the struct that v points to. It refuses a field that the struct does not
+// have, and names the nearest one. It refuses a value that does not fit its field. Errors are of
+// kind [Invalid]: they call the document what, such as "a spec", and give such as an example of a
+// field.
 func Parse(data []byte, v any, what, such string) error {
 	_, name, _ := strings.Cut(what, " ")
 	whole := "(" + name + ")"
@@ -117,8 +118,8 @@ func decode(data []byte) (v any, err error) {
 	return v, nil
 }
 
-// reserved fields, by where they stand, will get a meaning; nobody may use them for something else
-// until then.
+// reserved are the fields that will get a meaning, by where they stand. Until then nobody may use
+// them.
 var reserved = map[string][]string{
 	"": {
 		"after", "items", "schedule", "recovery", "keep",
@@ -128,7 +129,7 @@ var reserved = map[string][]string{
 	"resources": {"qos", "constraint", "reservation", "exclusive", "options"},
 }
 
-// A comparison finds where JSON does not fit the type that it is to be decoded into.
+// A comparison finds the places where JSON does not fit the type that it is decoded into.
 type comparison struct {
 	of    string // what the fields are of
 	found SpecError
@@ -226,7 +227,7 @@ func zero(raw any) bool {
 	return ok && err == nil && f == 0
 }
 
-// Nearest returns the one of known that k is most likely a slip of, "" if there is none.
+// Nearest returns the one of known that k is most likely a slip of; empty: there is none.
 func Nearest(k string, known ...string) string {
 	names := map[string]bool{}
 	for _, name := range known {
@@ -235,11 +236,11 @@ func Nearest(k string, known ...string) string {
 	return nearest(k, names)
 }
 
-// maxSlip is up to how many bytes something may be a slip of a name.
+// maxSlip is the longest text, in bytes, that is taken for a slip of a name.
 const maxSlip = 64
 
-// nearest returns the known name with the smallest edit distance to k, if that is small enough to
-// be a slip.
+// nearest returns the known name with the smallest edit distance to k. It is empty if the distance
+// is too large for a slip.
 func nearest[V any](k string, known map[string]V) string {
 	if len(k) > maxSlip {
 		return ""
@@ -300,8 +301,8 @@ func typeName(t reflect.Type) string {
 	return "text"
 }
 
-// Repeated returns the path of a field that stands twice in one map, of which readers may take the
-// one or the other; "" where there is none. What is no JSON is left to whoever reads it.
+// Repeated returns the path of a field that stands twice in one map; empty: there is none. Readers
+// of JSON differ in which of the two they take. Text that is not JSON is not judged here.
 func Repeated(text []byte) string {
 	type level struct {
 		at    string          // its path

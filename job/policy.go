@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A Policy says when a condition is tested, and for how long a job waits for it. It is data.
+// A Policy says how often a condition is tested, and how long a job waits for it to clear.
 type Policy struct {
-	// Stages follow each other. Where there are none, those of the condition are meant.
+	// Stages follow each other. Without any, those of the condition hold.
 	Stages []Stage `json:"stages,omitempty"`
 
-	// MaxWait is how long a job waits, from the moment it was blocked: for as long as the stages
-	// last, by default, and no longer than that.
+	// MaxWait is how long a job waits, counted from when it was blocked. By default it waits as
+	// long as the stages last. It never waits longer than that.
 	MaxWait Duration `json:"max_wait,omitempty"`
 }
 
-// A Stage tests Times times, once Every.
+// A Stage is a number of tests with the same time between them.
 type Stage struct {
-	// How much time lies between two tests.
+	// The time between two tests, from 10ms to 24h.
 	Every Duration `json:"every" example:"60s"`
 
-	// How many tests; 0, of the last stage alone, is for ever.
+	// How many tests. In the last stage 0 stands for: for ever.
 	Times int `json:"times,omitempty" minimum:"0" maximum:"1000000"`
 }
 
@@ -34,8 +34,8 @@ const (
 	MaxWaited = 10 * 366 * 24 * time.Hour // of MaxWait
 )
 
-// Wait returns how long a job waits from the moment it was blocked; 0: for ever. Where stages come
-// to an end, a job that was blocked as they began sees each of their tests.
+// Wait returns how long a job waits, counted from when it was blocked; 0: for ever. If the stages
+// end, a job that was blocked when they began sees each of their tests.
 func (p Policy) Wait() time.Duration {
 	total := time.Duration(0)
 	for _, s := range p.Stages {
@@ -52,9 +52,8 @@ func (p Policy) Wait() time.Duration {
 	return wait
 }
 
-// Every returns how much time lies between test n, counted from 0, and the one before, or the
-// moment at which a group was opened. Where somebody still waits when the stages have come to their
-// end, the last one goes on.
+// Every returns the time between test n, counted from 0, and the test before it. For the first test
+// it is the time since the group was opened. After the last stage its tests go on.
 func (p Policy) Every(n int) time.Duration {
 	for _, s := range p.Stages {
 		if s.Times == 0 || n < s.Times {
@@ -68,9 +67,9 @@ func (p Policy) Every(n int) time.Duration {
 	return time.Duration(p.Stages[len(p.Stages)-1].Every)
 }
 
-// Denser returns a policy that tests as often as p and o do, whichever is more often at the time;
-// where that takes too many stages the last of them are as often as any of theirs. How long a job
-// waits is not its concern: that is what p says.
+// Denser returns a policy that tests as often as p and o do: at any time as often as the denser of
+// them. Where that takes more than [MaxStages] stages, the last one is as dense as any that it
+// stands for. The job waits as long as p says.
 func (p Policy) Denser(o Policy) Policy {
 	var stages []Stage
 	for n := 0; n < math.MaxInt; {
@@ -90,8 +89,7 @@ func (p Policy) Denser(o Policy) Policy {
 	return p
 }
 
-// change returns the first test after n that may be as far from the one before as those of another
-// stage are.
+// change returns the number of the first test after n that belongs to the next stage.
 func (p Policy) change(n int) int {
 	end := 0
 	for _, s := range p.Stages {
@@ -104,7 +102,7 @@ func (p Policy) change(n int) int {
 	return math.MaxInt
 }
 
-// Validate reports everything that is wrong with p; its error is a [SpecError].
+// Validate reports everything that is wrong with p. Its error is a [SpecError].
 func (p *Policy) Validate() error {
 	var v validation
 	v.policy("", p)
@@ -145,26 +143,27 @@ func (v *validation) recovery(r *Patience) {
 	v.policy("recovery.", &Policy{Stages: r.Stages, MaxWait: r.MaxWait})
 }
 
-// A RecoveryPolicy is a policy with a name. One whose name is that of a condition is the policy of
-// the condition, where a job has none; one that has the name of a kind of job, or of an app, a dot,
-// and that of a condition is that of these jobs.
+// A RecoveryPolicy is a policy with a name. The name of a condition makes it the policy of all jobs
+// that the condition blocks. A kind of job or an app, a dot and a condition make it the policy of
+// those jobs. A policy with any other name holds for the jobs whose specs name it.
 type RecoveryPolicy struct {
-	// The name of the policy; that of a condition, such as FILESYSTEM_FULL, for all jobs that it
-	// blocks and that have no policy of their own; with a kind of job or an app and a dot before
-	// it, such as mail.TASK_BLOCKED, for those jobs.
+	// The name of the policy. The name of a condition, such as FILESYSTEM_FULL, makes it hold for
+	// all jobs that the condition blocks and that have no policy of their own. With a kind of job
+	// or an app and a dot before it, such as mail.TASK_BLOCKED, it holds for those jobs alone. Any
+	// other name is for jobs that name it.
 	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
 
 	// For people.
 	Description string `json:"description,omitempty" maxLength:"2048"`
 
-	// It is as if it were not there.
+	// The policy is ignored.
 	Disabled bool `json:"disabled,omitempty"`
 
-	// When a condition is tested, stage by stage; as the condition has it by default.
+	// When a condition is tested, stage by stage. By default as often as the condition says.
 	Stages []Stage `json:"stages,omitempty" maxItems:"16"`
 
-	// How long a job waits for it at most, from the moment it was blocked; for as long as the
-	// stages last by default.
+	// How long a job waits at most, from when it was blocked. By default as long as the stages
+	// last.
 	MaxWait Duration `json:"max_wait,omitempty" example:"12h"`
 }
 
@@ -187,9 +186,10 @@ func ParsePolicy(doc []byte) (RecoveryPolicy, error) {
 	return p, v.err()
 }
 
-// Choose returns the policy by which a job waits that b has blocked, and that is of a kind or an
-// app: what the job says comes first, then what is said for these and the condition, then what is
-// for the condition, and then what b says. named returns policies by name; nil: there is none.
+// Choose returns the policy for a job that b blocks. The word of the job itself, r, comes first.
+// Then comes the policy for its app or kind and the condition, then that for the condition, then
+// that of b. r may be nil. of is the app or the kind. named returns a policy by its name; nil:
+// there is none.
 func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) Policy {
 	p := b.Policy
 	over := func(o *Policy) {
@@ -214,9 +214,9 @@ func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) 
 	return p
 }
 
-// PolicyOf returns the policy of a condition. The numbers are those of Tapis Jobs (its recovery
-// configurations), but for those of hosts that cannot be reached: there their sum ended the wait
-// after 30 and 65 minutes, where 3 hours were meant.
+// PolicyOf returns the default policy of a condition. The numbers are those of Tapis Jobs, from its
+// recovery configurations. Hosts that cannot be reached are the exception: there its stages end the
+// wait after 30 and 65 minutes, although 3 hours are meant.
 func PolicyOf(code Code) Policy {
 	if p, found := policies[code]; found {
 		return p
@@ -246,7 +246,7 @@ var policies = map[Code]Policy{
 	HostKeyChanged:            stepwise(48*time.Hour, 0, 5*time.Minute),
 }
 
-// stepwise makes a policy of how often and how far apart, stage by stage.
+// stepwise makes a policy from pairs: how many tests, and the time between them.
 func stepwise(wait time.Duration, stages ...any) Policy {
 	p := Policy{MaxWait: Duration(wait)}
 	for i := 0; i < len(stages); i += 2 {

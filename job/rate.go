@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The first parts of keys whose limits are rates: at most so many within any time of a length.
-// Whoever does what a key stands for asks for a moment first; moments are handed out evenly.
+// The first parts of the keys whose limits are rates: at most so many within any time of a length.
+// The code that does what a key stands for asks for a moment first. Moments are handed out evenly.
 const (
 	RateStarts   = "starts"   // jobs that begin on a system
 	RateLaunches = "launches" // programs that are launched there
@@ -23,31 +23,32 @@ const (
 	MaxPer = 24 * time.Hour
 )
 
-// Lateness is by how much a moment may be missed where nobody asks for more: moments are so far
-// apart that no time of the length of Per holds more than Most of those that are used up to this
+// Lateness is how late a moment may be used, unless the job asked for more. Moments lie so far
+// apart that no time of the length of Per holds more than Most of them, even if some are used that
 // late.
 const Lateness = 100 * time.Millisecond
 
-// Rated reports whether a limit of a key is a rate.
+// Rated reports whether the limits of key are rates.
 func Rated(key string) bool {
 	first, _, _ := strings.Cut(key, "/")
 	return slices.Contains([]string{RateStarts, RateLaunches, RateDials, RateReleases}, first)
 }
 
-// RateOf returns the key of the moments at which programs begin, or are launched, on a system.
+// RateOf returns the key of a rate of a system, such as "launches/system/local". what is
+// [RateStarts], [RateLaunches] or [RateDials].
 func RateOf(what, system string) string { return what + "/" + limitSystem + "/" + system }
 
-// Every returns how far moments under the rate l are apart, in whole microseconds.
+// Every returns the time between two moments of the rate l, in whole microseconds.
 func (l *Limit) Every() time.Duration {
 	most := time.Duration(max(1, l.Most)) * time.Microsecond
 	return (time.Duration(l.Per) + Lateness + most - 1) / most * time.Microsecond
 }
 
-// Terms says how many a rate lets go, for people.
+// Terms says for people how much the rate l lets go: "at most 8 within 2s".
 func (l *Limit) Terms() string { return fmt.Sprintf("at most %d within %v", l.Most, l.Per) }
 
-// Tapis returns the rates that Tapis Jobs has for a system: its starts, its launches, and the
-// connections to its host.
+// Tapis returns the rates that Tapis Jobs has for a system: those of its starts, of its launches
+// and of the connections to its host.
 func Tapis(system string) []Limit {
 	return []Limit{
 		{Key: RateOf(RateStarts, system), Most: 10, Per: Duration(2 * time.Second)},
@@ -56,7 +57,7 @@ func Tapis(system string) []Limit {
 	}
 }
 
-// rate checks what only rates have, and what they have not.
+// rate checks the fields that only rates have, and those that rates do not have.
 func (v *validation) rate(l *Limit, key string) {
 	if !Rated(key) {
 		if l.Per != 0 {
@@ -95,21 +96,22 @@ func (v *validation) rate(l *Limit, key string) {
 	}
 }
 
-// A Moment is one that a job was given and has not used: it waits for it in custody gate, and asks
-// for it again when it is near.
+// A Moment is a time that a rate gave to a job and that the job has not used yet. The job waits for
+// it in custody gate, and asks for it again shortly before it comes.
 type Moment struct {
 	Key  string    `json:"key"`
 	At   time.Time `json:"at"`   // on the database's clock
-	Rate ID        `json:"rate"` // under which it was given: another one does not know it
-	Of   int       `json:"of"`   // the number of the attempt that begins then, or of the launch
-	// Late is how much later than [Lateness] it may be used, and Next with how much room to ask for
-	// another one: who missed some needs it.
+	Rate ID        `json:"rate"` // the rate that gave it; another rate does not know it
+	Of   int       `json:"of"`   // the number of the attempt or the launch that it is for
+	// Late is how much later than usual it may be used.
 	Late Duration `json:"late,omitempty"`
+	// Next is how late the next moment may be used, if this one is missed. A job that misses
+	// moments asks for more room.
 	Next Duration `json:"next,omitempty"`
 }
 
-// waitsForMoment reports whether a job in state s may wait in custody gate for a moment, with what
-// it has.
+// waitsForMoment reports whether a job in state s may wait for a moment in custody gate and keep
+// what it has.
 func waitsForMoment(s State) bool { return s == ProcessingInputs || s == SubmittingJob }
 
 // Opened returns the state in which j goes on when its gate opens.
@@ -120,7 +122,7 @@ func (j *Job) Opened() State {
 	return j.State
 }
 
-// Moment returns the moment that j was given; zero: none.
+// Moment returns the moment that j was given and has not used. The zero Moment stands for none.
 func (j *Job) Moment() Moment {
 	var w struct {
 		Moment Moment `json:"moment"`
@@ -131,7 +133,8 @@ func (j *Job) Moment() Moment {
 	return w.Moment
 }
 
-// Keeping returns the notes of j's kind with a moment among them.
+// Keeping returns the notes of j's kind with m among them. Notes that have no place for it come
+// back unchanged: then the job asks for another moment.
 func (j *Job) Keeping(m Moment) json.RawMessage {
 	all := map[string]json.RawMessage{}
 	if len(j.Work) > 0 && json.Unmarshal(j.Work, &all) != nil {

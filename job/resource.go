@@ -10,7 +10,8 @@ const (
 	KindPolicy    = "policy"
 )
 
-// A Queue is where jobs wait. The queue "default" is there without a document.
+// A Queue is a name under which jobs wait for workers. The queue "default" is there without a
+// document.
 type Queue struct {
 	// The name of the queue.
 	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"night"`
@@ -18,16 +19,16 @@ type Queue struct {
 	// For people.
 	Description string `json:"description,omitempty" maxLength:"2048"`
 
-	// It takes no new jobs; those that it has go on.
+	// It takes no new jobs. The jobs that it has go on.
 	Disabled bool `json:"disabled,omitempty"`
 
-	// How many jobs may wait in it. A submission beyond that is refused with status 429. No bound
-	// by default.
+	// How many jobs may wait in it. A submission beyond that is refused with status 429. By default
+	// there is no bound.
 	MaxWaiting int `json:"max_waiting,omitempty" minimum:"0" maximum:"10000000"`
 }
 
-// A System is where programs run. The system "local", the machine on which the service runs, is
-// there without a document.
+// A System is a place where programs run. The system "local" is the machine on which the service
+// runs. It is there without a document.
 type System struct {
 	// The name of the system.
 	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
@@ -35,20 +36,20 @@ type System struct {
 	// For people.
 	Description string `json:"description,omitempty" maxLength:"2048"`
 
-	// Nothing is launched on it: its jobs wait until it is enabled. What runs goes on.
+	// Nothing is launched on it: its jobs wait until it is enabled. Programs that run go on.
 	Disabled bool `json:"disabled,omitempty"`
 
 	// The machine on which its programs run.
 	Host Host `json:"host,omitzero"`
 
-	// The most that one job may ask for: a job that asks for more is refused. What is left out has
-	// no bound.
+	// The most that one job may ask for. A job that asks for more is refused. A field that is left
+	// out has no bound.
 	Most *Resources `json:"most,omitempty"`
 }
 
 // A Host says how the machine of a [System] is reached.
 type Host struct {
-	// How it is reached: local is the machine on which the service runs.
+	// How it is reached. local is the machine on which the service runs.
 	Kind string `json:"kind,omitempty" enum:"local" default:"local"`
 }
 
@@ -105,7 +106,7 @@ func (v *validation) resource(name, description string) {
 	}
 }
 
-// Refuse reports in which fields r asks for more than s gives to one job.
+// Refuse returns a problem for each field in which r asks for more than s gives to one job.
 func (s *System) Refuse(r *Resources) []Problem {
 	if s.Most == nil || r == nil {
 		return nil

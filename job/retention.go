@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// A Retention says for how long the jobs of a tenant are kept when they have ended. A tenant has
-// one; without a document all jobs are kept.
+// A Retention says how long the jobs of a tenant are kept after their end. A tenant has one.
+// Without a document all jobs are kept.
 type Retention struct {
-	// Its name, which is default: there is one.
+	// The name: default. A tenant has one retention.
 	Name string `json:"name" enum:"default" example:"default"`
 
 	// For people.
 	Description string `json:"description,omitempty" maxLength:"2048"`
 
-	// Nothing is removed.
+	// No job is removed.
 	Disabled bool `json:"disabled,omitempty"`
 
-	// For how long jobs are kept after their end, from 1h to 87600h (ten years), by the state in
-	// which they ended: FINISHED, FAILED or CANCELED. Those of a state that is left out are kept
-	// for ever.
+	// How long jobs are kept after their end, from 1h to 87600h (ten years). The keys are the
+	// states in which jobs end: FINISHED, FAILED and CANCELED. Jobs of a state that is left out are
+	// kept for ever.
 	Keep map[State]Duration `json:"keep,omitempty"`
 }
 
-// DefaultRetention is the name of the retention of a tenant.
+// DefaultRetention is the name of the retention that a tenant has.
 const DefaultRetention = "default"
 
-// The bounds of what a [Retention] says. Within an hour of a job's end all have heard of it: who
-// waits for it and reads its result, the jobs behind it, and the watcher, which tidies up behind
-// it. Above ten years it is rather a slip.
+// The bounds of a [Retention]. Within an hour of the end of a job everybody has heard of it: the
+// caller that waits for its result, the jobs behind it, and the watcher that tidies up. More than
+// ten years is likely to be a slip.
 const (
 	leastKept = time.Hour
 	mostKept  = 10 * 365 * 24 * time.Hour

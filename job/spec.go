@@ -9,85 +9,88 @@ import (
 	"time"
 )
 
-// A Spec is what a submitter writes. It never changes once submitted; the job keeps it as it was
-// given. Its tags are what its JSON Schema says; [Spec.Validate] checks more.
+// A Spec is a job as its submitter writes it. It never changes after the submission: the job keeps
+// it as it was given. The tags of its fields go into the JSON Schema. [Spec.Validate] checks more.
 type Spec struct {
-	// What is run: app is a program or a script, and goes without saying where command or script is
-	// given; any other kind is a task of a Go program.
+	// What is run. app is a program or a script; it may be left out where command or script is
+	// given. Any other kind is a task of a Go program.
 	Kind string `json:"kind,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"app"`
 
-	// For people, and to name the job in commands; several jobs may have the same. By default the
-	// program's name, or script, and a short id.
+	// A name for people and for commands. Several jobs may have the same. By default it is the name
+	// of the program, or script, and a short id.
 	Name string `json:"name,omitempty" maxLength:"128" example:"wordcount"`
 
-	// The submitter's own name for the job, unique in the tenant: the same request again is the
-	// same job, another one is refused.
+	// The submitter's own name for the job, unique in the tenant. The same request with the same
+	// name is the same job. Another request with it is refused.
 	ExternalID string `json:"external_id,omitempty" maxLength:"128" example:"portal-4711"`
 
-	// The user to whom it belongs; the caller by default.
+	// The user to whom the job belongs; the caller by default.
 	Owner string `json:"owner,omitempty" maxLength:"128" example:"ada"`
 
-	// The queue in which it waits.
+	// The queue in which the job waits.
 	Queue string `json:"queue,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" default:"default"`
 
-	// 0 goes first, 9 last; among equals the oldest.
+	// 0 goes first, 9 last. Among equals the oldest job goes first.
 	Priority *int `json:"priority,omitempty" minimum:"0" maximum:"9" default:"5"`
 
-	// It does not start before this time, from 1970 to the beginning of 2200.
+	// The job does not start before this time, from 1970 to the beginning of 2200.
 	NotBefore time.Time `json:"not_before,omitzero" example:"2026-01-31T08:00:00Z"`
 
-	// It does not start before its submission and this, ten years at most; instead of not_before.
+	// The job does not start before this much time has passed since its submission, ten years at
+	// most. It stands in place of not_before.
 	Delay Duration `json:"delay,omitempty" example:"90s"`
 
-	// Keys of turns that it takes before it runs, beside those of its tenant, user, kind and
-	// system. How many jobs may have a turn of a key at once says pawl limits set.
+	// Keys of limits. The job takes a turn of each before it runs, beside those of its tenant,
+	// user, kind and system. pawl limits set says how many jobs may have a turn of a key at once.
 	Limits []string `json:"limits,omitempty" maxItems:"16" example:"[\"license/matlab\"]"`
 
-	// Puts it in order with others: of those with the same key one goes after the other.
+	// Puts the job in order with others: jobs with the same key go one after the other.
 	Order *Order `json:"order,omitempty"`
 
-	// While there is another job of the kind that is equal in this, it is answered with that one;
-	// or does not run beside it.
+	// Says which jobs of its kind are equal to it. While there is an equal job, a submission is
+	// answered with that job, or the two do not run at once.
 	Unique *Unique `json:"unique,omitempty"`
 
-	// For filters: keys of 1 to 63 characters A-Z a-z 0-9 . _ / -, values of up to 255.
+	// For filters. Keys have 1 to 63 characters A-Z a-z 0-9 . _ / -, values up to 255 characters.
 	Labels map[string]string `json:"labels,omitempty" maxProperties:"64" example:"{\"project\":\"tides\"}"`
 
 	// Kept with the job: any JSON, up to 64 KiB.
 	Notes json.RawMessage `json:"notes,omitempty"`
 
-	// Whether a failed attempt is tried again. By default a program has one attempt; a task has
-	// ten, with exponential backoff from 1s to 1h, each wait a random part of it.
-	Retry *RetryPolicy `json:"retry,omitempty"` // see [Spec.RetryPolicy]
+	// Whether a failed attempt is tried again. By default a program has one attempt. A task has
+	// ten, with exponential backoff from 1s to 1h, and each wait is a random part of that.
+	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// For how long it waits when a condition blocks it that may clear, such as a system that is
-	// disabled, and how often that is tested. By default as the condition has it.
+	// What happens when a condition blocks the job that may clear, such as a system that is
+	// disabled: how often the condition is tested, and how long the job waits. By default the
+	// condition decides.
 	Recovery *Patience `json:"recovery,omitempty"`
 
-	// The arguments of a task: any JSON, up to 1 MiB. A program has arguments.
+	// The arguments of a task: any JSON, up to 1 MiB. A program has arguments instead.
 	Args json.RawMessage `json:"args,omitempty"`
 
 	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script;
 	// see [Macros].
 
-	// The program and its arguments, without a shell. It is looked up in PATH, or a path, which
-	// counts from the job's folder.
+	// The program and its arguments. There is no shell. A name is looked up in PATH; a relative
+	// path counts from the job's folder.
 	Command []string `json:"command,omitempty" example:"[\"wc\",\"-w\",\"poem.txt\"]"`
 
-	// Instead of command: a script with a #! line of its own, else for /bin/sh; up to 1 MiB.
+	// A script in place of command, up to 1 MiB. It runs with its own #! line, or else with
+	// /bin/sh.
 	Script string `json:"script,omitempty" example:"wc -w poem.txt"`
 
-	// Appended to command, or given to the script.
+	// Arguments after those of command, or for the script.
 	Arguments []string `json:"arguments,omitempty"`
 
-	// Variables of its environment. Names are letters, digits and underscores; those that begin
-	// with PAWL_ are reserved.
+	// Variables of the program's environment. Names have letters, digits and underscores. Names
+	// that begin with PAWL_ are reserved.
 	Env map[string]string `json:"env,omitempty" example:"{\"LANG\":\"C\"}"`
 
-	// The system on which it runs; local is the machine on which the service runs.
+	// The system on which the program runs. local is the machine on which the service runs.
 	System string `json:"system,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" default:"local"`
 
-	// Files and folders that are put into the job's folder before it starts.
+	// Files and folders that are put into the job's folder before the program starts.
 	Inputs []Input `json:"inputs,omitempty"`
 
 	// What the program needs.
@@ -96,175 +99,180 @@ type Spec struct {
 	// A prefix for the program, such as nice or mpirun with their arguments.
 	Launch []string `json:"launch,omitempty" example:"[\"nice\",\"-n\",\"10\"]"`
 
-	// The file in the job's folder that takes its standard output.
+	// The file in the job's folder that takes the standard output.
 	Stdout string `json:"stdout,omitempty" default:"stdout"`
 
-	// The file in the job's folder that takes its standard error; it may be that of stdout.
+	// The file in the job's folder that takes the standard error. It may be the file of stdout.
 	Stderr string `json:"stderr,omitempty" default:"stderr"`
 
-	// What comes back, and where to: everything but staged inputs, unless it says otherwise.
+	// Which files come back, and where they go. By default everything comes back but staged inputs.
 	Archive *Archive `json:"archive,omitempty"`
 }
 
-// Unique says what makes a job equal to others of its kind, and what becomes of it where there is
-// one.
+// Unique says which jobs are equal, and what happens to a job while there is an equal one.
 type Unique struct {
 	// Jobs with the same key are equal.
 	Key string `json:"key,omitempty" maxLength:"255" example:"invoice-4711"`
 
-	// Jobs are equal whose args are, in these fields; a dot leads into a field. With neither key
-	// nor args: in all of them.
+	// Jobs are equal if these fields of args are. A dot leads into a field. Without key and args,
+	// jobs are equal if all their args are.
 	Args []string `json:"args,omitempty" maxItems:"16" example:"[\"account\"]"`
 
-	// start: until that one runs for the first time, and done: until it has ended, the submission
-	// is answered with it. running: they wait for each other, and never run at once.
+	// What happens while there is an equal job. start: the submission is answered with it until it
+	// runs for the first time. done: the submission is answered with it until it has ended.
+	// running: both jobs are accepted, and never run at once.
 	Until UniqueMode `json:"until,omitempty" enum:"start,done,running" default:"done"`
 }
 
-// Patience says how long a job waits for conditions that block it. What it leaves out is as the
-// condition has it.
+// Patience says how long a job waits for a condition that blocks it. The condition decides about
+// what is left out.
 type Patience struct {
-	// The name of a policy that was made; instead of stages.
+	// The name of a recovery policy, in place of stages.
 	Policy string `json:"policy,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"patient"`
 
 	// When the condition is tested, stage by stage.
 	Stages []Stage `json:"stages,omitempty" maxItems:"16"`
 
-	// How long the job waits at most, from the moment it was blocked.
+	// How long the job waits at most, from when it was blocked.
 	MaxWait Duration `json:"max_wait,omitempty" example:"12h"`
 }
 
 // An Input is a file or folder that is put into the job's folder.
 type Input struct {
-	// A file or a folder: a path on the machine of the service, or file:///…; or a file of the web:
-	// http://… or https://…. In a job file a relative path counts from the folder of the file.
+	// A path of a file or folder on the machine of the service, or file:///…, or the URL of a file:
+	// http://… or https://…. In a job file a relative path counts from the folder of the job file.
 	From string `json:"from" minLength:"1" example:"/data/poem.txt"`
 
-	// Where it is put in the job's folder; the last name of from by default.
+	// Its path in the job's folder. By default the last name of from.
 	To string `json:"to,omitempty" example:"poem.txt"`
 
 	// For people.
 	Name string `json:"name,omitempty"`
 
-	// The SHA-256 sum that the content of a file must have: another content fails the job.
+	// The SHA-256 sum of the file. If the content has another sum, the job fails.
 	SHA256 string `json:"sha256,omitempty" pattern:"^[0-9A-Fa-f]{64}$"`
 
-	// Where it is not there, the job runs without it.
+	// If it is not there, the job runs without it.
 	Optional bool `json:"optional,omitempty"`
 
-	// It is on the system already: a symbolic link is made to it instead of a copy.
+	// It is on the system already: the job's folder gets a symbolic link to it, and no copy.
 	InPlace bool `json:"in_place,omitempty"`
 
-	// A variable that is set to its absolute path in the job's folder.
+	// A variable that the program finds set to the input's absolute path in the job's folder.
 	Env string `json:"env,omitempty" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" example:"POEM"`
 }
 
-// Resources are what a program needs. Zero values stand for the defaults.
+// Resources are what a program needs. A zero value stands for the default.
 type Resources struct {
 	// Machines; 1 by default.
 	Nodes int `json:"nodes,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
 
-	// Ranks, of all nodes together; 1 by default.
+	// Ranks on all nodes together; 1 by default.
 	Tasks int `json:"tasks,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
 
 	// Cores for each task; 1 by default.
 	Cores int `json:"cores,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
 
-	// Memory of each node; as much as there is by default.
+	// Memory of each node. By default the program may use all of it.
 	Memory Bytes `json:"memory,omitempty" zero:"refused" example:"4GiB"`
 
 	// GPUs of each node; none by default.
 	GPUs int `json:"gpus,omitempty" minimum:"0" maximum:"1000000"`
 
-	// How many minutes each attempt may run, a fraction too; 10 by default, ten years at most.
+	// How many minutes each attempt may run, with or without a fraction; 10 by default, ten years
+	// at most.
 	Minutes float64 `json:"minutes,omitempty" zero:"refused" exclusiveMinimum:"0" maximum:"5270400" example:"30"`
 
-	// Who pays, for a scheduler.
+	// The account that pays, for a scheduler.
 	Account string `json:"account,omitempty" maxLength:"128"`
 
 	// The partition of a scheduler.
 	Partition string `json:"partition,omitempty" maxLength:"128"`
 }
 
-// Limits and defaults of [Resources].
+// Bounds and defaults of [Resources].
 const (
 	DefaultMinutes = 10.0
 	MaxMinutes     = 10 * 366 * 24 * 60.0 // ten years
 	maxCount       = 1_000_000            // of nodes, tasks, cores, GPUs
 )
 
-// Limit returns how long the program may run.
+// Limit returns how long the program may run in each attempt.
 func (r Resources) Limit() time.Duration {
 	return time.Duration(r.Minutes * float64(time.Minute))
 }
 
-// Archive says what comes back from the job's folder, and where to: everything but staged inputs,
-// unless it says otherwise. Patterns are globs (* within a name, ** across folders; without a
-// slash: at any depth), or with "re:" in front regular expressions for the whole path. A pattern
-// that fits a folder fits all below it.
+// Archive says which files come back from the job's folder, and where they go. By default
+// everything comes back but staged inputs.
+//
+// A pattern is a glob: * stands for text within a name, ** also for folders, and a pattern without
+// a slash fits at any depth. With "re:" in front it is a regular expression for the whole path. A
+// pattern that fits a folder fits everything in it.
 type Archive struct {
-	// The folder for the results: a path on the machine of the service, or file:///…; a folder of
-	// the service's archive by default.
+	// The folder for the results: a path on the machine of the service, or file:///…. By default a
+	// folder in the archive of the service.
 	To string `json:"to,omitempty" example:"/data/results"`
 
-	// Patterns of what comes back; everything by default. A pattern is a glob (* within a name, **
-	// across folders; without a slash: at any depth), or with re: in front a regular expression for
-	// the whole path.
+	// Patterns of the files that come back; everything by default. A pattern is a glob: * stands
+	// for text within a name, ** also for folders, and a pattern without a slash fits at any depth.
+	// With re: in front it is a regular expression for the whole path.
 	Include []string `json:"include,omitempty" example:"[\"*.csv\"]"`
 
-	// Patterns of what stays; decided before include.
+	// Patterns of the files that stay. They are decided before include.
 	Exclude []string `json:"exclude,omitempty" example:"[\"tmp\"]"`
 
-	// Patterns each of which must fit something that the program made, or the job fails.
+	// Patterns of files that the program must make. If one of them fits no file, the job fails.
 	Required []string `json:"required,omitempty" example:"[\"result.csv\"]"`
 
-	// After which end of the program results are archived: any, only exit code 0, or none, with
-	// which the job's folder stays.
+	// After which end of the program the results are archived. always: after any. success: after
+	// exit code 0. never: after none, and the job's folder stays.
 	On ArchiveOn `json:"on,omitempty" enum:"always,success,never" default:"always"`
 
-	// With Pawl's own files of the launch, which hold the environment in clear.
+	// Also archive the files that Pawl made for the launch. They hold the environment as plain
+	// text.
 	LaunchFiles bool `json:"launch_files,omitempty"`
 
-	// Replace files that are there; otherwise nothing that is there is touched, and the job fails.
+	// Replace files that are there. Otherwise such files stay untouched, and the job fails.
 	Overwrite bool `json:"overwrite,omitempty"`
 }
 
-// ArchiveOn says after which end of the program results are archived.
+// An ArchiveOn says after which end of the program the results are archived.
 type ArchiveOn string
 
-// The ends.
+// The values of ArchiveOn.
 const (
-	ArchiveAlways  ArchiveOn = "always"
+	ArchiveAlways  ArchiveOn = "always"  // any end
 	ArchiveSuccess ArchiveOn = "success" // exit code 0
-	ArchiveNever   ArchiveOn = "never"
+	ArchiveNever   ArchiveOn = "never"   // no end: the job's folder stays
 )
 
-// RetryPolicy says how often a job that failed is tried again.
+// A RetryPolicy says how often a job is tried again when it fails.
 type RetryPolicy struct {
-	// Attempts in all, the first one included; 1 by default, 10 for a task.
+	// Attempts in all, the first one included. By default 1 for a program, and 10 for a task.
 	MaxAttempts int `json:"max_attempts,omitempty" zero:"refused" minimum:"1" maximum:"1000"`
 
 	// How long to wait between two attempts.
 	Backoff Backoff `json:"backoff,omitzero"`
 }
 
-// Backoff says how long to wait between attempts.
+// A Backoff says how long to wait between attempts.
 type Backoff struct {
-	// How the wait grows: not, by base each time, or to twice as much.
+	// How the wait grows. constant: it does not. linear: by base each time. exponential: it
+	// doubles.
 	Kind BackoffKind `json:"kind,omitempty" enum:"constant,linear,exponential" default:"exponential"`
 
 	// The wait before the second attempt; 1s by default.
 	Base Duration `json:"base,omitempty" example:"1s"`
 
-	// It is never longer than this; 1h by default, or base if that is longer.
+	// The longest wait; 1h by default, or base if that is longer.
 	Max Duration `json:"max,omitempty" example:"1h"`
 
-	// Wait for a random part of it instead of all. Without backoff that is so, with it it is not by
-	// default.
+	// Wait a random part of the time. By default it is true if backoff is left out, and false if it
+	// is given.
 	Jitter bool `json:"jitter,omitempty"`
 }
 
-// A BackoffKind is a way to wait longer.
+// A BackoffKind says how the wait grows from attempt to attempt.
 type BackoffKind string
 
 // The kinds of backoff.
@@ -280,12 +288,11 @@ const DefaultQueue = "default"
 // DefaultPriority is the priority of a job that names none.
 const DefaultPriority = 5
 
-// SystemLocal is the machine that Pawl runs on.
+// SystemLocal is the name of the system that is the service's own machine.
 const SystemLocal = "local"
 
-// RetryPolicy returns the policy that holds for s, defaults filled in: a program has one attempt
-// unless its spec asks for more; a task has ten, with exponential backoff from 1 s to 1 h and full
-// jitter.
+// RetryPolicy returns the policy of s with its defaults filled in. A program has one attempt unless
+// its spec asks for more. A task has ten, with exponential backoff from 1 s to 1 h and full jitter.
 func (s *Spec) RetryPolicy() RetryPolicy {
 	p := RetryPolicy{MaxAttempts: 10, Backoff: Backoff{Kind: BackoffExponential, Jitter: true}}
 	if s.kind() == KindApp {
@@ -312,7 +319,8 @@ func (s *Spec) RetryPolicy() RetryPolicy {
 	return p
 }
 
-// Defaults fills in what s leaves out. id gives the default name its short id, owner is the caller.
+// Defaults fills in the fields that s leaves out. The default name ends with the short form of id.
+// owner is the owner of a job whose spec names none.
 func (s *Spec) Defaults(id ID, owner string) {
 	s.Kind = s.kind()
 	if s.Name == "" {
@@ -366,7 +374,7 @@ func (s *Spec) Defaults(id ID, owner string) {
 	s.Archive = &a
 }
 
-// kind returns the kind of s, which may go without saying.
+// kind returns the kind of s. A spec with a command or a script need not name it.
 func (s *Spec) kind() string {
 	if s.Kind == "" && (len(s.Command) > 0 || s.Script != "") {
 		return KindApp
@@ -388,9 +396,9 @@ func (s *Spec) defaultName() string {
 	return name
 }
 
-// Bytes is a number of bytes that is written as text, such as "512M" or "4GiB": K, M, G and T stand
-// for powers of 1024, as for the schedulers, with or without iB; KB, MB, GB and TB for powers of
-// 1000.
+// Bytes is a number of bytes. It is written as text, such as "512M" or "4GiB". K, M, G and T stand
+// for powers of 1024, with or without iB, as schedulers have it. KB, MB, GB and TB stand for powers
+// of 1000.
 type Bytes int64
 
 var byteUnits = []struct {

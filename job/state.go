@@ -5,10 +5,10 @@ import "slices"
 // A State says how far a job has come in its life. Users see it.
 type State string
 
-// The states. Each comment says what is done in it, and then who moves the job on.
+// The states. Each comment has two parts: what is done in the state, and what moves the job on.
 const (
-	// a gate holds it: a time, prerequisites, its place in an order, or its turn. The clock, a
-	// prerequisite's end, or a turn that frees.
+	// a gate holds it: its time, its prerequisites, its place in an order, or its turn. The clock,
+	// a prerequisite's end, or a turn that is free.
 	Waiting State = "WAITING"
 	Pending State = "PENDING" // nothing holds it. A worker's claim.
 	// it waits for its moment to begin; the spec is resolved, inputs are checked, the folder is
@@ -17,17 +17,17 @@ const (
 	StagingInputs    State = "STAGING_INPUTS" // inputs are copied into the folder. A worker.
 	// the program's own files, environment and launch script are put in place. A worker.
 	StagingJob State = "STAGING_JOB"
-	// it waits for its turn and its moment, and is launched. A turn that frees or the clock, then a
-	// worker.
+	// it waits for its turn and its moment, and is launched. A turn that is free, or the clock,
+	// then a worker.
 	SubmittingJob State = "SUBMITTING_JOB"
 	Queued        State = "QUEUED" // the scheduler of the execution system has it. The watcher.
-	// the program runs, or the task's handler does. The watcher of a program, the worker of a task.
+	// the program or the handler of the task runs. The watcher of a program, the worker of a task.
 	Running   State = "RUNNING"
 	Archiving State = "ARCHIVING" // the program has ended; results are copied and verified. A worker.
 	Blocked   State = "BLOCKED"   // a condition that may clear holds it. The recovery group of the condition.
 	Paused    State = "PAUSED"    // a person holds it. Resume.
 	Finished  State = "FINISHED"  // it did what was asked. Nothing: it is terminal.
-	Failed    State = "FAILED"    // it did not, and will not be tried again. Nothing: it is terminal.
+	Failed    State = "FAILED"    // it did not, and is not tried again. Nothing: it is terminal.
 	Canceled  State = "CANCELED"  // a person or a rule ended it; nothing of it runs any more. Nothing: it is terminal.
 )
 
@@ -43,8 +43,8 @@ var Ends = []State{Finished, Failed, Canceled}
 // Terminal reports whether nothing follows s.
 func (s State) Terminal() bool { return s == Finished || s == Failed || s == Canceled }
 
-// Working reports whether a worker, a host or a scheduler is at work in s, so that the job can meet
-// trouble there.
+// Working reports whether a worker, a host or a scheduler is at work in s. There the job can meet
+// trouble.
 func (s State) Working() bool {
 	switch s {
 	case ProcessingInputs, StagingInputs, StagingJob, SubmittingJob, Queued, Running, Archiving:
@@ -53,20 +53,20 @@ func (s State) Working() bool {
 	return false
 }
 
-// Custody says who is responsible for a job now. A job is in exactly one custody, because it is one
-// column.
+// Custody says who is responsible for a job now. A job is in exactly one custody, because custody
+// is one column.
 type Custody string
 
-// The custodies. Each comment says who holds the job, and then what moves it on.
+// The custodies. Each comment has two parts: who holds the job, and what moves it on.
 const (
 	// nobody: it waits for a time, for prerequisites, for its turn or for its moment. The clock, a
-	// prerequisite's end, or a turn that frees.
+	// prerequisite's end, or a turn that is free.
 	Gate    Custody = "gate"
 	Ready   Custody = "ready"   // its queue, unclaimed. A worker's claim.
 	Worker  Custody = "worker"  // one session, under an epoch. The worker's next change, or the session's death.
 	Monitor Custody = "monitor" // the execution system runs it; the watcher looks on. The watcher's news.
-	// the recovery group of the condition that blocks it. A tester's success, or the policy's end,
-	// unless something of it may run.
+	// the recovery group of the condition that blocks it. A test that succeeds, or the end of its
+	// policy unless something of the job may run.
 	Recovery Custody = "recovery"
 	User     Custody = "user" // a person: it is paused, and no program of it runs. Resume.
 	None     Custody = "none" // nobody: it is terminal. Nothing, ever.
@@ -104,11 +104,11 @@ var places = map[State][]Custody{
 	Canceled:         {None},
 }
 
-// Places returns the custodies in which a job of state s may stand.
+// Places returns the custodies in which a job in state s may be.
 func Places(s State) []Custody { return slices.Clone(places[s]) }
 
-// edges is the table of legal edges between states. An edge from a state to itself is a change of
-// custody, or something recorded on the way, such as a launch intent or a manifest.
+// edges is the table of legal edges between states. On an edge from a state to itself only the
+// custody changes, or something is recorded, such as the intent to launch or a manifest.
 var edges = map[State][]State{
 	Waiting:          {Waiting, Pending, Paused, Failed, Canceled},
 	Pending:          {ProcessingInputs, Running, Waiting, Paused, Failed, Canceled},
@@ -129,11 +129,11 @@ var edges = map[State][]State{
 // Edge reports whether a job may go from state a to state b.
 func Edge(a, b State) bool { return slices.Contains(edges[a], b) }
 
-// Edges returns the states that may follow s; none when s is terminal.
+// Edges returns the states that may follow s. A terminal state has none.
 func Edges(s State) []State { return slices.Clone(edges[s]) }
 
-// Resumable reports whether work can go on in s after BLOCKED or PAUSED. QUEUED and RUNNING are not
-// among them: a program that ran has ended by then, and goes on in ARCHIVING; a task starts again
+// Resumable reports whether work can go on in s after BLOCKED or PAUSED. It cannot in QUEUED and
+// RUNNING: a program that ran has ended by then and goes on in ARCHIVING, and a task starts again
 // from PENDING.
 func Resumable(s State) bool {
 	return Edge(Paused, s) && !s.Terminal()
@@ -147,15 +147,15 @@ type Lane string
 const (
 	LaneFinish  Lane = "finish"  // ARCHIVING
 	LaneLaunch  Lane = "launch"  // SUBMITTING_JOB
-	LanePrepare Lane = "prepare" // the states of a program before those
+	LanePrepare Lane = "prepare" // the states of a program before that
 	LaneTask    Lane = "task"    // a task
-	LaneAlone   Lane = "alone"   // a job that runs alone because it may be what kills its processes, in whatever state
+	LaneAlone   Lane = "alone"   // any state: the job may be what kills its processes
 )
 
 // Lanes lists the lanes in the order in which a claim serves them.
 var Lanes = []Lane{LaneFinish, LaneLaunch, LanePrepare, LaneTask, LaneAlone}
 
-// LaneOf returns the lane in which a job stands. program tells a program from a task; suspect is
+// LaneOf returns the lane of a job in state s. program tells a program from a task; suspect is
 // [Job.Suspect].
 func LaneOf(s State, program bool, suspect int) Lane {
 	switch {
@@ -171,7 +171,7 @@ func LaneOf(s State, program bool, suspect int) Lane {
 	return LanePrepare
 }
 
-// Takes reports whether jobs of a kind may stand in l.
+// Takes reports whether jobs of a kind can be in l.
 func (l Lane) Takes(kind string) bool {
 	return l == LaneAlone || (l == LaneTask) == (kind != KindApp)
 }

@@ -1,7 +1,7 @@
 package job
 
 // MayShare reports whether two jobs that are submitted together may put their results into one
-// folder: both replace what is there, or they are one job.
+// folder: both overwrite files that are there, or the two are one job. Both specs have an Archive.
 func MayShare(a, b *Spec) bool {
 	if a.Archive.Overwrite && b.Archive.Overwrite || a.ExternalID != "" && a.ExternalID == b.ExternalID {
 		return true
@@ -14,8 +14,8 @@ func MayShare(a, b *Spec) bool {
 	return err == nil && otherErr == nil && one == other
 }
 
-// SharedTarget is what is wrong with a job whose results would go to the folder to, as those of
-// another job would.
+// SharedTarget returns the problem of a job whose results would go to a folder that is taken. other
+// names the job that has the folder.
 func SharedTarget(to, other string) Problem {
 	return Problem{
 		Path: "archive.to", Value: short(to), What: "is the folder for the results of " + other + " too",

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a change says. What a program or a handler says beyond them is cut.
+// Bounds of what a change says. A longer message is cut, larger evidence is left out.
 const (
 	MaxMessage  = 4 << 10  // bytes of a message
 	MaxEvidence = 64 << 10 // bytes of evidence as JSON
 )
 
-// Plain returns path with messages and evidence that every database takes: what a program or a
-// handler says may be any bytes, and any number of them.
+// Plain returns path with messages and evidence that every database takes. What a program or a
+// handler says may be any bytes, and too many of them.
 func Plain(path []Entry) []Entry {
 	if !slices.ContainsFunc(path, func(e Entry) bool { return !plainMessage(e.Message) || !plainJSON(e.Data) }) {
 		return path
@@ -27,8 +27,8 @@ func Plain(path []Entry) []Entry {
 	return path
 }
 
-// Text returns s as a message: valid UTF-8 without NUL, of [MaxMessage] bytes at most. What is cut
-// off is told.
+// Text returns s as a message: valid UTF-8 without NUL, at most [MaxMessage] bytes. A message that
+// is cut says how long it was.
 func Text(s string) string {
 	if plainMessage(s) {
 		return s
@@ -36,7 +36,8 @@ func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(Shorten(s, MaxMessage), "?"), "\x00", "?")
 }
 
-// Shorten returns s, or the beginning of s and how long it is: limit bytes at most.
+// Shorten returns s if it has at most limit bytes. Otherwise it returns the beginning of s and how
+// long s is, limit bytes together.
 func Shorten(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -49,7 +50,7 @@ func Shorten(s string, limit int) string {
 	return s[:end] + rest
 }
 
-// evidence returns data, or what says why that is not kept.
+// evidence returns data, or JSON that says why data is not kept.
 func evidence(data json.RawMessage) json.RawMessage {
 	switch {
 	case len(data) > MaxEvidence:

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// The ties of a job that is under limits. It has all turns of a group or none; with a place among
-// those that are made ready ahead it waits for its turn.
+// The ties of a job that is under limits. A job has all turns of a group or none. The groups are
+// TieOrder, TieAhead and TieTurn.
 const (
 	TieLimited Ties = 8 << iota // it is under limits
-	TieAhead                    // it has its places among those that are made ready
+	TieAhead                    // it has a place among the programs that are made ready
 	TieTurn                     // it has its turns
-	TieKept                     // it waits in a line, and has the turns that come before that one
-	TieMet                      // it met a limit in the hands of a worker, and has not been changed since
+	TieKept                     // it waits in a line, and has the turns of its group that come before
+	TieMet                      // a limit was set while a worker had it, and it has not changed since
 
-	TieOrder // it is the one that goes, of those in its order
-	TiePass  // it lets those behind it go while it is in trouble
+	TieOrder // it is the job of its order that goes
+	TiePass  // the jobs behind it go while it is in trouble
 
 	tieTurns = TieAhead | TieTurn
 )
 
-// TurnKeys returns the keys of the turns that a tie stands for, in their order.
+// TurnKeys returns the keys of the turns that a tie stands for, sorted.
 func (j *Job) TurnKeys(tie Ties) []string {
 	switch tie {
 	case TieOrder:
@@ -36,9 +36,9 @@ func (j *Job) TurnKeys(tie Ties) []string {
 	return keys
 }
 
-// Lacks returns the tie that j must have before it goes on in state s; 0: it has it, or needs none.
-// A task needs its turns before it runs. A program needs a place before it is made ready, and its
-// turns before it is launched. Before all that it must be the one that goes, of those in its order.
+// Lacks returns the tie that j must get before it goes on in state s; 0: none. A job in an order
+// must first be the one that goes. A task then needs its turns before it runs. A program needs a
+// place before it is made ready, and its turns before it is launched.
 func (j *Job) Lacks(s State) Ties {
 	switch {
 	case j.Ties&TieLimited == 0, j.Live:
@@ -54,16 +54,16 @@ func (j *Job) Lacks(s State) Ties {
 	return 0
 }
 
-// GivesBack reports whether c may give back turns of a job: it was under limits, and does not go on
-// to what it has them for.
+// GivesBack reports whether c may give back turns: the job was under limits, and it does not go on
+// to what it has the turns for.
 func (c *Change) GivesBack() bool {
 	return c.From.Limited && c.To != Worker && c.To != Monitor && c.From.Place.State != Archiving &&
 		c.Last().State != SubmittingJob
 }
 
-// keep lets go of the turns that j has no use for in state s of a custody. Only a program that met
-// a limit in the hands of its worker has both, and only as long as it is made ready there: see
-// [Job.Under].
+// keep gives up the turns that j does not need in state s of a custody. Only a program that met a
+// limit in the hands of its worker has both kinds of turns, and only while the worker makes it
+// ready: see [Job.Under].
 func (j *Job) keep(s State, custody Custody) {
 	use := tieTurns
 	both := j.Ties&tieTurns == tieTurns
@@ -90,9 +90,8 @@ func (j *Job) keep(s State, custody Custody) {
 // preparing reports whether a program is made ready in s.
 func preparing(s State) bool { return s == ProcessingInputs || s == StagingInputs || s == StagingJob }
 
-// pass lets those behind j go while it is in trouble, and keeps nothing then that they may need.
-// Where its results are archived it stays the one that goes: there it asks for no turn when it goes
-// on.
+// pass lets the jobs behind j go while j is in trouble, and gives up the turns that they may need.
+// A job whose results are archived stays the one that goes: it needs no turn to go on there.
 func (j *Job) pass() {
 	next := j.State
 	switch {
@@ -109,8 +108,8 @@ func (j *Job) pass() {
 	}
 }
 
-// enter sets the line in which j waits for its turn: none, unless a turn is all that it lacks. It
-// stays in one where it is.
+// enter sets the line in which j waits for its turn. There is none unless a turn is all that j
+// lacks. A job that is in one of its lines stays there.
 func (j *Job) enter(lacks Ties) {
 	was := j.Line
 	j.Line = ""
@@ -123,8 +122,9 @@ func (j *Job) enter(lacks Ties) {
 	}
 }
 
-// InLine returns j as it stands in line when it is new, when a time that it waited for has come, or
-// when its last prerequisite has ended. If it comes into a line, it waits for its turns since now.
+// InLine returns j with the line in which it waits. It is called for a new job, when the time of a
+// job has come, and when its last prerequisite has ended. If j comes into a line, it waits for its
+// turns since now.
 func (j Job) InLine(now time.Time) Job {
 	was := j.Line
 	if j.enter(j.Lacks(j.State)); was == "" && j.Line != "" {
@@ -143,8 +143,8 @@ func (j *Job) First() []string {
 	return limited.TurnKeys(limited.Lacks(Pending))
 }
 
-// Entering returns a new job with the turns that it needs first, where all of them are among those
-// that are free and it waits for nothing else.
+// Entering returns a new job with its first turns, if all of them are free and the job waits for
+// nothing else. Otherwise it returns j unchanged. free holds the keys that have a free turn.
 func (j Job) Entering(free map[string]bool, now time.Time) Job {
 	lacks := j.Lacks(Pending)
 	if lacks == 0 || lacks == TieOrder && len(j.Limits) > 0 || j.Due.After(now) || j.Needs > 0 {
@@ -183,8 +183,7 @@ func Granted(j *Job) Change {
 	return c
 }
 
-// Moved returns j as it stands in a line. With kept it has the turns of its group that come before
-// that one.
+// Moved returns j in a line. With kept it has the turns of its group that come before that line.
 func (j Job) Moved(line string, kept bool) Job {
 	if line != j.Line {
 		j.Line, j.Passed = line, j.Passed+1
@@ -209,7 +208,7 @@ func Returned(before, after *Job) []string {
 	return keys
 }
 
-// Kept returns the keys of the turns that a job has while it waits in a line for the others of
+// Kept returns the keys of the turns that j has already while it waits in a line for the others of
 // their group.
 func (j *Job) Kept() []string {
 	if j.Ties&TieKept == 0 {
@@ -219,7 +218,7 @@ func (j *Job) Kept() []string {
 	return keys[:slices.Index(keys, j.Line)]
 }
 
-// HasTurn reports whether j has a turn of a key, or keeps one.
+// HasTurn reports whether j has a turn of key.
 func (j *Job) HasTurn(key string) bool {
 	for _, tie := range groups {
 		if j.Ties&tie != 0 && slices.Contains(j.TurnKeys(tie), key) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// unique checks what is to make a spec's job equal to others.
+// unique checks the part of a spec that makes jobs equal.
 func (v *validation) unique(s *Spec) {
 	u := s.Unique
 	if u == nil {
@@ -37,8 +37,8 @@ func (v *validation) unique(s *Spec) {
 	}
 }
 
-// UniqueKey returns the key by which a job is equal to others of its kind: that which is given, or
-// a digest of its args. Jobs that lack a field are equal in it.
+// UniqueKey returns the key that makes the job equal to others of its kind: the key that the spec
+// gives, or a digest of its args. Jobs that lack a field are equal in that field.
 func (s *Spec) UniqueKey() (string, error) {
 	u := s.Unique
 	if u.Key != "" {
@@ -63,7 +63,7 @@ func (s *Spec) UniqueKey() (string, error) {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:20])), nil
 }
 
-// within returns what stands in a JSON value at a path; nil: nothing.
+// within returns the value at a path in a JSON value; nil: there is none.
 func within(v any, path []string) any {
 	for _, name := range path {
 		fields, ok := v.(map[string]any)
@@ -75,7 +75,7 @@ func within(v any, path []string) any {
 	return v
 }
 
-// RunningKey returns the key of the turn that a job takes which never runs beside an equal one.
+// RunningKey returns the key of the turn that keeps equal jobs from running at once.
 func (s *Spec) RunningKey() (string, error) {
 	key, err := s.UniqueKey()
 	return whileRunning + s.kind() + "/" + part(key), err

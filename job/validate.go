@@ -15,17 +15,17 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a spec. They are part of the interface: a spec within them is never refused for its
+// Bounds of a spec. They are part of the interface: a spec within them is never refused for its
 // size.
 const (
 	MaxSpec   = 2 << 20     // bytes of a spec as JSON
 	MaxArgs   = 1 << 20     // bytes of args as JSON
 	MaxNotes  = 64 << 10    // bytes of notes as JSON
 	MaxScript = 1 << 20     // bytes of a script
-	MaxWord   = 128<<10 - 1 // bytes of one argument, of Linux (MAX_ARG_STRLEN)
+	MaxWord   = 128<<10 - 1 // bytes of one argument: the bound of Linux (MAX_ARG_STRLEN)
 	MaxLabels = 64
-	MaxDepth  = 64       // of args, notes and the data of events: lists and maps in each other
-	MaxMerged = 64 << 20 // bytes of the specs of one submission, with their defaults
+	MaxDepth  = 64       // how deeply lists and maps of args, notes and data of events may be nested
+	MaxMerged = 64 << 20 // bytes of the specs of one submission, each with the defaults
 	MaxInputs = 10_000
 	MaxWords  = 100_000 // of command, arguments and launch together
 	MaxEnv    = 10_000
@@ -42,8 +42,8 @@ var (
 // MaxTenant is how many bytes the name of a tenant may have.
 const MaxTenant = 64
 
-// CheckTenant returns an error of kind [Invalid] unless a text can be the name of a tenant. Folders
-// are named after it.
+// CheckTenant returns an error of kind [Invalid] unless name can be the name of a tenant. Folders
+// are named after tenants.
 func CheckTenant(name string) error {
 	if !validName(name) || len(name) > MaxTenant {
 		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and "+
@@ -54,7 +54,7 @@ func CheckTenant(name string) error {
 
 func validName(s string) bool { return nameRE.MatchString(s) }
 
-// Validate reports everything that is wrong with s; its error is a [SpecError].
+// Validate reports everything that is wrong with s. Its error is a [SpecError].
 func (s *Spec) Validate() error {
 	var v validation
 	kind := s.kind()
@@ -293,7 +293,7 @@ func (v *validation) resources(r *Resources) {
 	}
 }
 
-// within checks that resources have values that some system might have.
+// within checks that some system could have these resources.
 func (v *validation) within(at string, r *Resources) {
 	count := func(field string, n int) {
 		if n < 0 || n > maxCount {
@@ -324,7 +324,7 @@ func (v *validation) archive(a *Archive) {
 	}
 }
 
-// input checks an input. targets holds what has a place in the job's folder already.
+// input checks an input. targets holds the paths of the job's folder that are taken.
 func (v *validation) input(at string, in Input, targets map[string]string) {
 	if in.From == "" {
 		v.add(at+".from", "", "is missing", "give the path of a file or folder, or the URL of a file")
@@ -359,8 +359,8 @@ func (v *validation) input(at string, in Input, targets map[string]string) {
 	}
 }
 
-// variable checks the name of a variable that the user sets. value is what stands at the path at,
-// where that is the name.
+// variable checks the name of a variable that the user sets. value is the text at the path at if
+// that text is the name.
 func (v *validation) variable(at, name, value string) {
 	switch {
 	case !envRE.MatchString(name):
@@ -371,15 +371,15 @@ func (v *validation) variable(at, name, value string) {
 	}
 }
 
-// Web reports whether an input comes from a server of the web.
+// Web reports whether an input comes from a web server: from begins with http:// or https://.
 func Web(from string) bool {
 	scheme, _, ok := strings.Cut(from, "://")
 	scheme = strings.ToLower(scheme)
 	return ok && (scheme == "http" || scheme == "https")
 }
 
-// web checks an input that comes from a server of the web. What has macros in it is checked again
-// when they are replaced.
+// web checks an input that comes from a web server. A URL with macros is checked again when they
+// are replaced.
 func (v *validation) web(at string, in Input) {
 	u, err := url.Parse(in.From)
 	switch {
@@ -414,7 +414,7 @@ func (v *validation) argv(path string, list []string) {
 	}
 }
 
-// word checks what is passed to a program as one argument or variable, shown as value.
+// word checks one argument or variable of a program. Messages show it as value.
 func (v *validation) word(at, text, value string) {
 	if !utf8.ValidString(text) {
 		v.add(at, value, "is not text in UTF-8", "write it to a file and pass that as an input")
@@ -453,8 +453,8 @@ func (v *validation) inFolder(at, p string) {
 	}
 }
 
-// Fingerprint identifies a request as it was given: the same JSON in another order or spacing has
-// the same one.
+// Fingerprint identifies a request as it was given. The same JSON in another order or spacing has
+// the same fingerprint.
 func Fingerprint(request []byte) ([32]byte, error) {
 	v, err := decode(request)
 	if err != nil {
@@ -471,7 +471,7 @@ func problem(path, value, what, remedy string) error {
 	return &SpecError{[]Problem{{path, short(value), what, remedy}}}
 }
 
-// member returns the path of the field k of what stands at the path at, fit for a message.
+// member returns the path of field k in the value at the path at, fit for a message.
 func member(at, k string) string {
 	if k = short(k); k == "" {
 		k = `""`

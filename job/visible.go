@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Visible reports whether a character shows itself, and nothing else. Controls do not, nor do marks
-// of the direction of writing, separators of lines, and what has no width: a name with one of these
-// looks like another name, and a terminal may obey it. A byte that is no UTF-8 is read as
-// [utf8.RuneError], of which this says nothing.
+// Visible reports whether a character shows itself and nothing else. Controls do not, nor do marks
+// of writing direction, line separators, and characters without width. A name with one of these
+// looks like another name, and a terminal may obey it. Visible says nothing about [utf8.RuneError],
+// which stands for a byte that is not UTF-8.
 func Visible(r rune) bool {
 	if r < 0x7f {
 		return r >= ' '
@@ -17,8 +17,8 @@ func Visible(r rune) bool {
 	return !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, hidden)
 }
 
-// hidden are the letters and marks that show nothing. Those that choose how an emoji looks are none
-// of them.
+// hidden are the letters and marks that show nothing. The marks that choose how an emoji looks are
+// not among them.
 var hidden = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x034f, Hi: 0x034f, Stride: 1},

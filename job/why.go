@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Why says in one sentence why j stands where it stands, and since when it waits there. served is
-// whether some process runs jobs in j's folder now.
+// Why says in one sentence why j is where it is, and since when it waits. served says whether some
+// process now runs jobs of j's folder.
 func (j *Job) Why(now time.Time, served bool) string { return j.Stands(now, served) + j.Alone(served) }
 
-// Alone is the end of [Job.Why]: it says that no process is there which goes on with j; empty: one
-// is, or none has to.
+// Alone returns the end of [Job.Why]: that no process is there to go on with j. It is empty if one
+// is there, or if none is needed.
 func (j *Job) Alone(served bool) string {
 	switch {
 	case served || j.Custody == None || j.Custody == User:
@@ -21,8 +21,8 @@ func (j *Job) Alone(served bool) string {
 	return "; no program runs in this folder now: start the one that handles " + j.Kind
 }
 
-// Stands is the beginning of [Job.Why]: where j stands. Of what waits for a time, for others, for a
-// free slot, or for what blocks it to be over, it says since when.
+// Stands returns the beginning of [Job.Why]: where j is. It says since when if j waits for a time,
+// for other jobs, for a free slot, or for the end of a block.
 func (j *Job) Stands(now time.Time, served bool) string {
 	since := "since " + j.Since.Local().Format(time.RFC3339)
 	switch j.Custody {
