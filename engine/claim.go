@@ -11,9 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// claims takes ready jobs for free slots until ctx ends, or nothing is left of a session that was
-// told to stop, and returns nil then. A lane is looked at while it may have ready jobs: hints say
-// so, and a claim that got less than it asked for says that there are none.
+// claims takes ready jobs for free slots. It returns nil when ctx ends, or when a session that was
+// told to stop holds nothing any more. It looks at a lane while that may have ready jobs: a hint
+// says so, and a claim that gets less than it asked for says that there are none.
 func (s *session) claims(ctx context.Context) error {
 	sharing := sharing{s: s}
 	defer s.claimNoMore()
@@ -82,8 +82,8 @@ func (s *session) mayHave(lanes []job.Lane) {
 	}
 }
 
-// claim makes one claim for free slots, as far as this session's share reaches, and starts what it
-// got. It returns how many jobs of each lane that was.
+// claim makes one claim for free slots, within the share of this session, and starts the jobs that
+// it gets. It returns how many there are in each lane.
 func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lane]int) (map[job.Lane]int, error) {
 	c := s.newClaim(slots)
 	var err error
@@ -118,8 +118,8 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	return got, nil
 }
 
-// start gives each run a goroutine. One that is done takes the next run that none has begun with:
-// where steps are short, a few goroutines, whose stacks have grown, do the work of all.
+// start gives each run a goroutine. A goroutine that is done takes the next run that has not begun.
+// If steps are short, a few goroutines with grown stacks do the work of all.
 func start(runs []*Run) {
 	var begun atomic.Int64
 	for range runs {
@@ -140,8 +140,8 @@ func (s *session) newClaim(slots map[job.Lane]int) store.Claim {
 	}
 }
 
-// take takes the free slots of some lanes for a claim; of is asked under mu. They are free again
-// when they are put back; by then what was claimed has its own.
+// take takes the free slots of some lanes for a claim. put gives them back; by then the claimed
+// jobs have slots of their own. take calls of with mu held.
 func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,52 +155,52 @@ func (s *session) take(of func(job.Lane) bool) map[job.Lane]int {
 	return free
 }
 
-// put gives slots back that were taken.
+// put gives back slots that were taken.
 func (s *session) put(slots map[job.Lane]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.give(slots)
 }
 
-// give is put under mu.
+// give is put with mu held.
 func (s *session) give(slots map[job.Lane]int) {
 	for l, n := range slots {
 		s.taken[l] -= n
 	}
 }
 
-// apply makes changes and follows what they mean. A turn that a job gives back comes to the next
-// one in the same call: where this process is the only one, it claims that job along, which makes
-// one commit of two.
+// apply makes changes and follows their effects. If a job gives back a turn, the next job gets it
+// in the same call. If this process is alone, it claims that job in the same call too, which saves
+// a commit.
 func (s *session) apply(ctx context.Context, changes []job.Change) (answers []store.Applied, err error) {
 	var eff store.Effects
 	var jobs []job.Job
-	c, along := s.along(changes)
-	if along {
-		defer s.rides.Done()
+	c, claims := s.claimWith(changes)
+	if claims {
+		defer s.withChanges.Done()
 	}
 	_, err = retry(ctx, s.e, "apply", func() (_ struct{}, err error) {
 		var with *store.Claim
-		if along {
+		if claims {
 			asked := c // a repeat changes c, and this call may still be on its way
 			with = &asked
 		}
 		answers, jobs, eff, err = s.e.cfg.Store.Apply(ctx, changes, with)
 		// a repeat asks for all: what was claimed is found by its claim alone, and nobody is told
 		// of others again
-		if along && err != nil {
+		if claims && err != nil {
 			c.Handed = false
 			s.mayHave(job.Lanes)
 		}
 		return struct{}{}, err
 	})
-	if along && err == nil {
+	if claims && err == nil {
 		if !c.Handed { // it may have held up what another claim then did not find, and left it
 			s.mayHave(slices.Collect(maps.Keys(c.Slots)))
 		}
 		start(s.admit(jobs))
 	}
-	if along {
+	if claims {
 		s.put(c.Slots)
 		s.claiming(c.ID, false)
 		s.freed.set() // the loop that claims may have wanted these slots
@@ -211,9 +211,9 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	return answers, err
 }
 
-// along returns a claim to go with changes, and takes its slots: those that are free, and those
-// that the changes free.
-func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
+// claimWith returns a claim to send with changes, and takes its slots: the free ones, and those that
+// the changes free.
+func (s *session) claimWith(changes []job.Change) (c store.Claim, ok bool) {
 	hands := false
 	for i := range changes { // in their place: they are large
 		hands = hands || changes[i].GivesBack()
@@ -240,14 +240,14 @@ func (s *session) along(changes []job.Change) (c store.Claim, ok bool) {
 		c.Handed = c.Handed && !s.maybe[l]
 	}
 	s.asked[c.ID] = true
-	s.rides.Add(1)
+	s.withChanges.Add(1)
 	return c, true
 }
 
-// claimNoMore returns when no claim is under way any more. None follows.
+// claimNoMore waits until no claim is sent with changes. No other one follows.
 func (s *session) claimNoMore() {
 	s.mu.Lock()
 	s.last = true
 	s.mu.Unlock()
-	s.rides.Wait()
+	s.withChanges.Wait()
 }

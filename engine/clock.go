@@ -12,8 +12,8 @@ import (
 // batch is how many rows one call of Due, Pay, Expire or Recount moves.
 const batch = 1000
 
-// clock lets jobs out of their schedule gates when their time comes. Each process knows when those
-// are due that it put there itself; of others it hears by its renewals, see timers.
+// clock lets jobs out of their gates when their time comes. A process knows the due times of the
+// jobs that it put there itself. It hears of others by its renewals: see timers.
 func (e *Engine) clock(ctx context.Context) error {
 	for {
 		next, err := e.due(ctx)
@@ -46,19 +46,19 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 		}
 		next = e.local(next)
 		if now := time.Now(); n == 0 && !next.After(now) {
-			next = now.Add(soon) // the database's clock is behind what this process takes it for
+			next = now.Add(retrySoon) // the database's clock is behind what this process takes it for
 		}
 		return next, nil
 	}
 }
 
-// soon is how long to wait when an alarm rang too early, and at first when others are paying what
-// is owed.
-const soon = 10 * time.Millisecond
+// retrySoon is how long to wait if an alarm rang too early. It is also the first wait for other
+// payers.
+const retrySoon = 10 * time.Millisecond
 
-// timers sets the alarm for jobs behind a schedule gate: those who know when they are due may have
-// died. That is for the process that sweeps, so that not all come at the same moment; the others
-// come when nobody has come.
+// timers sets the alarm for the earliest due job, because the process that knew of it may have
+// died. The process that sweeps does so, so that not all come at the same time. The others do if
+// nobody has come.
 func (s *session) timers(a store.Renewal) {
 	sweeps := slices.ContainsFunc(a.Duties, func(d store.Duty) bool { return d.Name == sweepDuty })
 	if !a.Due.IsZero() && (sweeps || a.Now.Sub(a.Due) > s.e.every()) {
@@ -66,10 +66,10 @@ func (s *session) timers(a store.Renewal) {
 	}
 }
 
-// agree notes by how much the database's clock is ahead of this process's, from an answer that was
-// just received: it says what the database's clock showed after the call had been sent. Clocks that
-// may agree, as those of one machine do, agree. Else it is the least that it can be, so that no
-// alarm rings early.
+// agree notes how far the database's clock is ahead of this process's clock, from an answer that
+// has just come. The answer holds the database's time after the call had been sent. Two clocks that
+// may be equal count as equal, as those of one machine are. Otherwise it takes the least
+// difference, so that no alarm rings early.
 func (e *Engine) agree(sent, database time.Time) {
 	least, most := time.Until(database), database.Sub(sent)
 	if least < time.Millisecond && most > -time.Millisecond {
@@ -78,14 +78,15 @@ func (e *Engine) agree(sent, database time.Time) {
 	e.ahead.Store(int64(least))
 }
 
-// local returns what this process's clock shows when the database's shows t.
+// local returns the time on this process's clock when the database's clock shows t.
 func (e *Engine) local(t time.Time) time.Time { return t.Add(-time.Duration(e.ahead.Load())) }
 
-// Now is the time on the database's clock, as the newest renewal showed it; before the first one,
-// on that of this process.
+// Now returns the time on the database's clock, as far as the newest renewal tells. Before the
+// first renewal it is the time of this process.
 func (e *Engine) Now() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }
 
-// payer pays follow-ups as soon as someone owes, and at first: whoever owed before may have died.
+// payer pays debts as soon as there are some. It also pays when it starts: their debtors may have
+// died.
 func (e *Engine) payer(ctx context.Context) error {
 	for {
 		if err := e.pay(ctx); err != nil {
@@ -97,14 +98,14 @@ func (e *Engine) payer(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-e.owed:
 		case <-e.later:
-			e.lull(ctx)
+			e.awaitMore(ctx)
 		}
 		e.paying.Store(true)
 	}
 }
 
-// lull waits for more that may wait, or for what may not.
-func (e *Engine) lull(ctx context.Context) {
+// awaitMore waits for more that may wait, or for what may not.
+func (e *Engine) awaitMore(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-e.owed:
@@ -112,10 +113,10 @@ func (e *Engine) lull(ctx context.Context) {
 	}
 }
 
-// pay pays until nothing is owed. What is left may be in the hands of other payers, who are slow or
-// have died: it is looked at again after a while, or when something new is owed.
+// pay pays until nothing is owed. A rest may be with other payers that are slow or have died: pay
+// looks again after a while, or when something new is owed.
 func (e *Engine) pay(ctx context.Context) error {
-	wait := soon
+	wait := retrySoon
 	for {
 		n, eff, err := call(ctx, e, "pay", e.cfg.Store.Pay)
 		if err != nil {
@@ -128,7 +129,7 @@ func (e *Engine) pay(ctx context.Context) error {
 		case !more:
 			return nil
 		case n > 0:
-			wait = soon
+			wait = retrySoon
 			continue
 		}
 		select {
@@ -136,27 +137,27 @@ func (e *Engine) pay(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-e.owed:
 		case <-e.later:
-			e.lull(ctx)
+			e.awaitMore(ctx)
 		case <-time.After(wait):
 			wait = min(2*wait, e.every())
 		}
 	}
 }
 
-// payHere pays what a process owes that only submits, wishes and sets limits: it has no payer, and
-// others would find it with a renewal only.
+// payHere pays the debts of a process that only submits, wishes and sets limits. It has no payer,
+// and other processes would find the debts only with a renewal.
 func (e *Engine) payHere(ctx context.Context) {
 	e.payOff(ctx, func(ctx context.Context) (int, store.Effects, error) { return e.cfg.Store.Pay(ctx, batch) })
 }
 
-// payLast pays what this process still owes when it stops, so that nobody has to find it.
+// payLast pays the debts of this process when it stops, so that nobody has to find them.
 func (e *Engine) payLast(ctx context.Context) {
 	e.payOff(context.WithoutCancel(ctx),
 		func(ctx context.Context) (int, store.Effects, error) { return call(ctx, e, "pay", e.cfg.Store.Pay) })
 }
 
-// payOff pays until nothing is owed, others have it in their hands, or the time has passed after
-// which these look for it.
+// payOff pays until nothing is owed or other payers have the rest. It gives up when the time has
+// passed after which other processes look for debts.
 func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, store.Effects, error)) {
 	ctx, cancel := context.WithTimeout(ctx, e.every())
 	defer cancel()
@@ -175,10 +176,9 @@ func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, sto
 	}
 }
 
-// expirer takes the jobs of sessions that died: at first those that it finds, later when the
-// renewals say so. A process that died may have taken more with it than jobs: what it owed, timers,
-// and word of jobs that are ready, be they of lines that nobody serves here. The store tells of
-// these.
+// expirer takes the jobs of sessions that died: when it starts, and when renewals say so. A dead
+// process may also have taken debts, timers and wake-ups with it. The store tells of all of these,
+// also for lines that nobody serves here.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)
@@ -200,8 +200,8 @@ func (e *Engine) expirer(ctx context.Context) error {
 // sweepDuty is the duty of the one process that repairs.
 const sweepDuty = "sweep"
 
-// sweep looks for jobs that the clock forgot, and for counters that are wrong. It is the net under
-// the other loops. Follow-ups that were forgotten are told of by the renewals.
+// sweep looks for jobs that the clock forgot, and for wrong counters. It is the net under the other
+// loops. Renewals tell of forgotten debts.
 func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 	tick := time.NewTicker(e.cfg.Sweep)
 	defer tick.Stop()
@@ -241,7 +241,7 @@ func (e *Engine) sweep(ctx context.Context, _ *Held) error {
 	}
 }
 
-// call makes one bounded call of the store, again while the store cannot be reached.
+// call makes one bounded call of the store, and makes it again while the store is unavailable.
 func call[T any](ctx context.Context, e *Engine, what string,
 	f func(context.Context, int) (T, store.Effects, error),
 ) (T, store.Effects, error) {
@@ -262,7 +262,7 @@ type alarm struct {
 
 func newAlarm() *alarm { return &alarm{changed: newFlag()} }
 
-// set makes the alarm ring at t, or earlier if it was set so.
+// set makes the alarm ring at t, unless it is set to an earlier time.
 func (a *alarm) set(t time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -272,7 +272,8 @@ func (a *alarm) set(t time.Time) {
 	}
 }
 
-// wait returns at next (zero: never) or at the earliest time set since wait returned last.
+// wait returns at next (zero: never), or at the earliest time that was set since wait returned
+// last.
 func (a *alarm) wait(ctx context.Context, next time.Time) error {
 	if !next.IsZero() {
 		a.set(next)

@@ -10,9 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A committer hands changes to the store, many at a time: what gathers while one call is under way
-// goes with the next. Nothing waits for a timer. A job has at most one change in a call; those that
-// come meanwhile are joined.
+// A committer sends changes to the store, many in one call. Changes that come while a call is under
+// way go with the next call; nothing waits for a timer. A job has at most one change in a call:
+// later ones are joined.
 type committer struct {
 	s    *session
 	wake flag
@@ -29,7 +29,7 @@ type pending struct {
 	since   time.Time
 	answers []func(store.Applied, error)
 	sent    bool
-	next    *pending // joined from what came while this one was sent
+	next    *pending // joined from the changes that came while this one was sent
 }
 
 func newCommitter(s *session) *committer {
@@ -39,8 +39,8 @@ func newCommitter(s *session) *committer {
 // maxChanges is how many changes one call takes.
 const maxChanges = 1000
 
-// send queues a change; answered is called once, from the committer's goroutine and without locks.
-// It must not block.
+// send queues a change. answered is called once, from the goroutine of the committer and without
+// locks. It must not block.
 func (m *committer) send(c job.Change, answered func(store.Applied, error)) {
 	m.mu.Lock()
 	if m.stopped != nil {
@@ -70,7 +70,7 @@ func (p *pending) join(q *pending) {
 	p.answers = append(p.answers, q.answers...)
 }
 
-// oldest returns for how long the oldest change has waited for its answer.
+// oldest returns how long the oldest change has waited for its answer.
 func (m *committer) oldest() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +88,8 @@ func (m *committer) busy(id job.ID) bool {
 	return m.flight[id] != nil
 }
 
-// run sends changes until ctx ends. What is left then is answered as fenced: nobody knows what
-// became of it.
+// run sends changes until ctx ends. The rest is then answered as fenced: nobody knows what became
+// of it.
 func (m *committer) run(ctx context.Context) error {
 	for {
 		select {
@@ -122,7 +122,7 @@ func (m *committer) take() []*pending {
 	return batch
 }
 
-// apply sends a batch and answers it. A batch that is refused is halved until the bad change stands
+// apply sends a batch and answers it. A batch that is refused is halved until the bad change is
 // alone. An error means that nothing more can be sent.
 func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	changes := make([]job.Change, len(batch))
@@ -156,8 +156,8 @@ func (m *committer) apply(ctx context.Context, batch []*pending) error {
 	return nil
 }
 
-// answer tells whoever sent p, and lets what came meanwhile follow if it can. After a change that
-// was refused it is refused, too: the job stands where that one found it.
+// answer tells the senders of p, and queues the changes that came meanwhile. If p was refused they
+// are refused too: the job stands where p found it.
 func (m *committer) answer(p *pending, a store.Applied, err error) {
 	m.mu.Lock()
 	next := p.next
@@ -178,7 +178,7 @@ func (m *committer) answer(p *pending, a store.Applied, err error) {
 	}
 }
 
-// stop answers everything that was not sent and everything that will come.
+// stop answers everything that was not sent, and everything that comes later.
 func (m *committer) stop(cause error) error {
 	m.mu.Lock()
 	m.stopped = job.Errorf(job.Fenced, "not committed: %w", cause)

@@ -10,15 +10,16 @@ import (
 
 // A Duty is something that one process does for all.
 type Duty struct {
-	Name string
-	// Roles are those of which a process must play one to have it; none: it may play any.
+	Name string // unique in the service, such as watch/MACHINE
+	// Roles lists roles: a process gets the duty only if it plays one of them. Empty: any process
+	// may get it.
 	Roles []store.Role
-	// Run does it until ctx ends, which it does when the duty goes to another process. It is called
-	// again, with backoff, after an error of kind Unavailable; any other ends the engine.
+	// Run does the duty until ctx ends. ctx ends when the duty goes to another process. After an
+	// error of kind Unavailable Run is called again, with backoff. Any other error ends the engine.
 	Run func(ctx context.Context, h *Held) error
 }
 
-// Held is a duty that this process has.
+// Held is a duty that this process has. It is safe for concurrent use.
 type Held struct {
 	fence job.Fence
 	s     *session
@@ -27,17 +28,17 @@ type Held struct {
 // Fence returns the fence under which the holder writes.
 func (h *Held) Fence() job.Fence { return h.fence }
 
-// Context returns a context that ends with ctx and with the lease: asked whether it has ended, it
-// says so as soon as the lease is over, however fast who asks has woken up. It is for what a duty
-// does to its host, where no fence refuses what comes late.
+// Context returns a context that ends when ctx ends or the lease is over. Its Err says so at once,
+// even if the process was frozen and has just woken up. A duty uses it for what it does to a host,
+// where no fence refuses a late act.
 func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return leased{ctx, h.s, cancel}, func() { cancel(nil) }
 }
 
-// Apply makes the changes that the duty decided, and answers each. Their guards carry the duty's
-// fence. A change that is refused for good is found by halving, and answered as a conflict. An
-// error means that nothing more can be written.
+// Apply makes the changes that the duty decided, and answers each of them. Their guards carry the
+// fence of the duty. If the store refuses the changes, Apply sends them in halves until the bad one
+// is alone, and answers that one as a conflict. An error means that nothing more can be written.
 func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
 	answers, err := h.s.apply(ctx, changes)
 	switch kind := job.KindOf(err); {
@@ -58,7 +59,7 @@ func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied
 	return append(first, second...), err
 }
 
-// duties runs those of the configured duties that the session holds.
+// duties runs the configured duties that the session holds.
 type duties struct {
 	s  *session
 	wg sync.WaitGroup
@@ -85,7 +86,7 @@ func (d *duties) names() []string {
 	return names
 }
 
-// hold starts the duties that the session has got and stops those that it has lost.
+// hold starts the duties that the session has got and stops the duties that it has lost.
 func (d *duties) hold(ctx context.Context, held []store.Duty) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

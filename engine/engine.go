@@ -1,26 +1,30 @@
-// Package engine runs jobs: it is a handful of loops over the contracts of store and broker, one
-// file each.
+// Package engine runs jobs. It is a handful of loops over the contracts of store and broker, one
+// file each:
 //
-//   - session: keeps the lease of this process, hears wishes, and stops everything when the lease is lost
-//   - lost: says of a session that was lost that its process lives
-//   - claim: takes as many ready jobs as there are free slots
-//   - share: leaves to other processes their part, where there are fewer ready jobs than free slots
+//   - session: keeps the lease of this process, hears wishes, and stops everything when the lease
+//     is lost
+//   - lostsession: tells the store that the process of a lost session lives
+//   - claim: takes ready jobs for free slots
+//   - share: leaves other processes their part, where fewer jobs are ready than slots are free
 //   - step: runs the steps of one job
-//   - moment: asks for the moments at which programs begin and are launched, where that is under a rate, and waits for them
-//   - commit: hands the changes of all of them to the store, many at a time
-//   - clock: sleeps until the earliest due time; pays what changes owe to other jobs; takes the jobs of sessions that
-//     died; sweeps
-//   - retain: removes the jobs that have ended and are kept no longer
-//   - duty: what one process does for all, such as watching programs
-//   - process: what it tells of itself, and the commands that it is told
-//   - trace: what it tells tracers
+//   - moment: waits for the moment at which a program may begin or be launched, where that is under
+//     a rate
+//   - commit: sends the changes of all jobs to the store, many at a time
+//   - clock: sleeps until the next job is due, pays debts, takes the jobs of dead sessions, and
+//     sweeps
+//   - retain: removes ended jobs that are kept no longer
+//   - duty: runs what one process does for all, such as watching programs
+//   - process: tells what this process is, and takes the mode in which it works
+//   - trace: tells tracers of runs and steps
 //
-// A process that is told to drain claims nothing more; its duties go to others that want them, see
-// [store.Leases]. They stay with it where nobody else does, because then the work of others would
-// come to a halt.
+// No loop polls. A loop that loses its connection tries again with backoff. Any other error of a
+// loop ends Run with that error.
 //
-// No loop polls. A loop that meets a lost connection tries again with backoff; any other error of
-// its own ends Run with that error. It imports the contracts and never a backend.
+// A process that is told to drain claims nothing more. Its duties go to other processes that want
+// them, see [store.Leases]. If no other process wants a duty, the process keeps it, because the
+// work of others would come to a halt without it.
+//
+// The package imports the contracts and never a backend.
 package engine
 
 import (
@@ -44,23 +48,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Config configures an engine. Store and Broker are required; the zero value of everything else
+// Config configures an engine. Store and Broker are required. The zero value of every other field
 // works.
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
 	// Kinds are the kinds of job that this process runs, by name.
 	Kinds map[string]Kind
-	// Queues that this process serves, until [Engine.Serve] names others; "default" by default.
+	// Queues are the queues that this process serves until [Engine.Serve] names others; "default"
+	// by default.
 	Queues []string
-	// Machine is the machine this process runs on; empty: it runs no jobs that belong to a machine.
+	// Machine is the id of the machine that this process runs on; empty: it runs no jobs that
+	// belong to a machine.
 	Machine string
-	// Blocks says what keeps a job from being made ready or launched, or a task from being run,
-	// which is no trouble of its own: its system is disabled. Nil: nothing does. It is asked before
-	// each such step, and says nothing where that is not known.
+	// Blocks returns the block that keeps j from the next step, such as a system that is disabled;
+	// nil: nothing does, or it is not known. The engine asks before a program is made ready or
+	// launched, and before a task is run. A nil function blocks nothing.
 	Blocks func(ctx context.Context, j *job.Job) *job.Block
-	// Policy returns the policy by which a job waits that is blocked, where it is not that of the
-	// block itself; nil: it always is.
+	// Policy returns the policy by which j waits when b blocks it. A nil function takes the policy
+	// of b.
 	Policy func(j *job.Job, b *job.Block) job.Policy
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -69,103 +75,110 @@ type Config struct {
 
 // Options say which part of the work a process does, and how. The zero value works.
 type Options struct {
-	// Roles are the parts that this process plays. Without [store.RoleWorker] it claims nothing;
-	// its kinds then say only what it knows of their jobs. Without [store.RoleRecovery] it looks
-	// neither after time nor after dead sessions, nor for what was forgotten, nor for jobs of no
-	// machine that are kept no longer: some process must. With [store.RoleWatcher] it looks for
-	// those of its machine; else that role is for people, as [store.RoleAPI] is. By default it plays
-	// the first two, and with duties that are for no role the third.
+	// Roles are the parts that this process plays. The default is [store.RoleWorker] and
+	// [store.RoleRecovery], and also [store.RoleWatcher] if a duty has no role.
+	//
+	// Without RoleWorker it claims nothing, and Kinds says only what it knows of their jobs.
+	// Without RoleRecovery it does not look after due times, dead sessions, forgotten jobs, and
+	// ended jobs of no machine that are kept no longer: some other process must. With RoleWatcher
+	// it removes the jobs of Machine that are kept no longer. [store.RoleAPI] changes nothing here:
+	// it is for people to see.
 	Roles []store.Role
-	// Claims names those of Kinds whose jobs this process runs; empty: all.
+	// Claims names the Kinds whose jobs this process runs; empty: all of them.
 	Claims []string
-	// Tenants are the only ones whose jobs this process runs; empty: all.
+	// Tenants are the only tenants whose jobs this process runs; empty: all tenants.
 	Tenants []string
-	// Duties are done by one process at a time; this one does those that it gets, of those that are
-	// for a role it plays.
+	// Duties are done by one process at a time. This process wants those that have no role or a
+	// role that it plays, and does the ones that it gets.
 	Duties []Duty
-	// Slots says how many jobs run at once in each lane; [DefaultSlots] by default. [job.LaneAlone]
-	// has one slot, always.
+	// Slots says how many jobs of each lane run at once; [DefaultSlots] by default. [job.LaneAlone]
+	// always has one slot.
 	Slots map[job.Lane]int
-	// Only, when there are any, are the only jobs that this process runs.
+	// Only lists the only jobs that this process runs; empty: all jobs.
 	Only []job.ID
-	// Lease is how long the session outlives its last renewal, which comes three times as often; 15
-	// s by default.
+	// Lease is how long the session lives after its last renewal; 15 s by default. The session is
+	// renewed three times in a lease.
 	Lease time.Duration
-	// Grace is how long running steps may go on after Run's context has ended; 10 s by default,
-	// negative: none.
+	// Grace is how long running steps may go on after the context of Run has ended; 10 s by
+	// default. A negative Grace gives them no time.
 	Grace time.Duration
-	// Sweep is how often the store is searched for jobs that were forgotten, by one process for
-	// all; a minute by default, and never if it is negative.
+	// Sweep is how often one process searches the store for jobs that were forgotten; a minute by
+	// default. A negative Sweep turns the search off.
 	Sweep time.Duration
-	// Version of the build, for people.
+	// Version is the version of the build, for people.
 	Version string
-	// Address returns the URL at which other processes reach the API of this one; nil, or empty:
-	// they do not.
+	// Address returns the URL at which other processes reach the API of this one. A nil function or
+	// an empty URL says that they do not.
 	Address func() string
-	// Tracer looks on while jobs are run; nil: nobody.
+	// Tracer is told of runs and steps; nil: nobody is.
 	Tracer Tracer
 }
 
-// DefaultSlots is the number of jobs of each lane that run at once, unless configured. A step of a
-// program waits for the disk and the database for most of its time, and the more of them wait
-// together, the fewer commits they need: with 4 slots, about 50 programs a second went through a
+// DefaultSlots is how many jobs of each lane run at once unless [Options.Slots] says otherwise. A
+// step of a program waits for the disk and the database most of the time. The more steps wait
+// together, the fewer commits they need: with 4 slots about 50 programs a second went through a
 // lane on PostgreSQL, however idle the machine was.
 var DefaultSlots = map[job.Lane]int{job.LaneFinish: 16, job.LaneLaunch: 16, job.LanePrepare: 16, job.LaneTask: 50}
 
-// A Kind runs the jobs of one kind.
+// A Kind runs the jobs of one kind. Its methods are called by many goroutines at once, but one job
+// has one step at a time.
 type Kind interface {
-	// Step does one step of a job and says what follows. It is called again and again until the job
-	// leaves this process's custody, and must be re-entrant: after a crash the same step runs
-	// again, here or elsewhere, and finds what it had already done. ctx ends, with a cause, when
-	// the step should stop: [ErrCanceled], [ErrPaused], [ErrInterrupted], [ErrLeaseLost]. A step
-	// that stops for it returns [Back].
+	// Step does one step of a job and says what follows. The engine calls it again and again until
+	// the job leaves this process. A step may run more than once: after a crash the same step runs
+	// again, here or elsewhere, and finds what it had done before.
 	//
-	// A job that was claimed with a wish on it comes here only while a launch of it may still run;
-	// the step then ends that launch.
+	// ctx ends, with a cause, when the step must stop: [ErrCanceled], [ErrPaused], [ErrInterrupted]
+	// or [ErrLeaseLost]. A step that stops for it returns [Back].
+	//
+	// A job that was claimed with a wish on it comes here only while a launch of it may still run.
+	// The step then ends that launch.
 	Step(ctx context.Context, r *Run) Outcome
 }
 
-// A Checker is a kind that knows more of a spec than package job: what it takes is refused when it
-// is submitted.
+// A Checker is a kind that knows more about specs than package job. A spec that it does not take is
+// refused at the submission.
 type Checker interface {
-	// Check reports what is wrong with a spec of its kind, for a job of a tenant. The spec may be
-	// wrong otherwise, too.
+	// Check reports what is wrong with a spec of its kind, for a job of a tenant. Package job may
+	// find other problems in the same spec.
 	Check(tenant string, s *job.Spec) []job.Problem
-	// Target returns the folder that j, a job with the spec s, asks for to put its results in;
-	// empty: none. Of jobs that are submitted together each needs its own. What is not known yet
-	// stands for itself in it.
+	// Target returns the folder for the results of j, a job with the spec s; empty: it asks for
+	// none. Jobs that are submitted together need different folders. Macros that are not known yet
+	// stay as they are.
 	Target(j *job.Job, s *job.Spec) string
 }
 
 // A Keeper is a kind whose jobs have files.
 type Keeper interface {
-	// Files tells where a job's files are. The error is NotFound while it has none, or keeps none.
+	// Files says where the files of j are. The error is of kind NotFound if j has no files, or none
+	// yet.
 	Files(j *job.Job) (Files, error)
-	// Progress tells how far the step has come that this process does of j, as j stands; false
-	// where there is nothing to tell. A step of an epoch that has passed tells nothing, though it
-	// may go on.
+	// Progress says how far the present step of j has come in this process; false: there is nothing
+	// to say. A step of an earlier epoch says nothing, even if it still goes on.
 	Progress(j *job.Job) (job.Progress, bool)
 }
 
-// A Remover is a kind that keeps files of jobs which go when the job is deleted.
+// A Remover is a kind that keeps files which must go when their job is deleted.
 type Remover interface {
-	// Remove deletes the files of a job that has ended, in Pawl's own folders. It can be repeated.
+	// Remove deletes the files of a job that has ended from Pawl's own folders. It may be called
+	// again after an error.
 	Remove(ctx context.Context, j *job.Job) error
 }
 
-// Files tell where a job's files are. All names are absolute in FS.
+// Files says where the files of a job are. All names are absolute in FS.
 type Files struct {
 	FS      files.FS
 	Folder  string // the job's folder; it may be gone
-	Results string // the folder of its archive; empty: none
-	Stdout  string // names within Folder, and later within Results, of the present attempt
-	Stderr  string
-	// Archived are the names in Results that are the job's: the folder may hold others' files too.
-	// Nil: all of them are.
+	Results string // the folder of its archive; empty: it has none
+	// Stdout and Stderr are the names of the output of the present attempt, in Folder and later in
+	// Results.
+	Stdout string
+	Stderr string
+	// Archived are the names in Results that belong to the job, because the folder may hold files
+	// of others. Nil: all of them do.
 	Archived []string
 }
 
-// Causes with which the context of a step ends.
+// The causes with which the context of a step ends.
 var (
 	ErrCanceled    = errors.New("the job was canceled")
 	ErrPaused      = errors.New("the job was paused")
@@ -173,10 +186,11 @@ var (
 	ErrLeaseLost   = errors.New("the process lost its lease: another may have the job now")
 )
 
-// Engine runs jobs. Make one with New.
+// An Engine runs jobs. [New] makes one. Its methods are safe for concurrent use, but Run runs once
+// at a time.
 type Engine struct {
 	cfg     Config
-	kinds   []string // that it claims
+	kinds   []string // those that it claims
 	served  atomic.Pointer[served]
 	told    atomic.Pointer[store.Mode]  // what this process was told to do; it outlasts a session
 	hint    flag                        // there may be work to claim
@@ -193,7 +207,7 @@ type Engine struct {
 	pays           atomic.Bool // there is a payer
 }
 
-// New returns an engine; Run starts it.
+// New returns an engine. It does no I/O; [Engine.Run] starts the engine.
 func New(cfg Config) *Engine {
 	if len(cfg.Queues) == 0 {
 		cfg.Queues = []string{job.DefaultQueue}
@@ -216,7 +230,7 @@ func New(cfg Config) *Engine {
 		cfg.Log = slog.Default()
 	}
 	if cfg.Tracer == nil {
-		cfg.Tracer = blind{}
+		cfg.Tracer = untraced{}
 	}
 	if cfg.Roles == nil {
 		cfg.Roles = []store.Role{store.RoleWorker, store.RoleRecovery}
@@ -251,7 +265,7 @@ func New(cfg Config) *Engine {
 type served struct {
 	queues     []string
 	queueKinds []job.QueueKind
-	replaced   chan struct{} // closed when others have taken their place
+	replaced   chan struct{} // closed when the engine serves other lines
 }
 
 // Serve makes e serve these queues and no others, from its next claim on. It may be called at any
@@ -272,10 +286,12 @@ func (e *Engine) Serve(queues ...string) {
 	e.hint.set()
 }
 
-// Run runs jobs until ctx ends, and then stops in good order: nothing more is claimed, running
-// steps may go on for the grace time, and what is not done by then goes back without a mark against
-// it. Told to stop (see [store.Stop]), it claims nothing more, and ends when no job is left in its
-// hands. It returns nil after that, and otherwise the error that ended it.
+// Run runs jobs until ctx ends. Then it stops in good order: it claims nothing more, running steps
+// may go on for the time of Grace, and unfinished jobs go back to their queues as if nothing had
+// happened.
+//
+// Told to stop by [store.Stop], it claims nothing more and ends when it holds no job. Run returns
+// nil after it has stopped in good order, and otherwise the error that ended it.
 func (e *Engine) Run(ctx context.Context) error {
 	e.told.Store(nil) // what an earlier Run was told
 	var steps, losses sync.WaitGroup
@@ -287,7 +303,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		err := e.live(ctx, s)
 		lost := errors.Is(err, errLost)
 		if lost {
-			losses.Go(func() { s.comeBack(running) })
+			losses.Go(func() { s.reportAlive(running) })
 		}
 		switch {
 		case !lost:
@@ -300,7 +316,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// errLost ends the loops of a session that is not alive any more.
+// errLost ends the loops of a session that is no longer alive.
 var errLost = errors.New("session lost")
 
 // live runs the loops for the life of one session.
@@ -371,8 +387,9 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// Follow acts on what a committed call means for others. It may be called by anyone who writes to
-// the store, whether the engine runs or not.
+// Follow acts on the effects of a committed call: it wakes the processes that must hear of them.
+// All code that writes to the store calls it, also while the engine does not run. It is safe for
+// concurrent use.
 func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	e.news(ctx)
 	if len(eff.Ready) > 0 {
@@ -400,16 +417,16 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 	}
 }
 
-// TestsTopic is the topic on which a message says that a group of blocked jobs is to be tested,
-// maybe earlier than was known.
+// TestsTopic is the topic of messages that say: a group of blocked jobs is to be tested, maybe
+// earlier than planned. A message is empty.
 const TestsTopic = "tests"
 
-// NewsTopic is the topic on which a message says that the history has grown.
+// NewsTopic is the topic of messages that say: the history has grown. A message is empty.
 const NewsTopic = "news"
 
 func (e *Engine) news(ctx context.Context) { e.tell(e.cfg.Broker.Publish(ctx, NewsTopic, nil)) }
 
-// tell notes that a hint was lost: it costs a delay.
+// tell logs that a wake-up was not sent. It costs a delay and nothing else.
 func (e *Engine) tell(err error) {
 	if err != nil {
 		e.cfg.Log.Warn("wake-up not sent", "error", err)
@@ -429,11 +446,12 @@ func sessionTopic(id job.ID) string { return "session/" + id.String() }
 // begunTopic is the topic on which a message says that a session has begun.
 const begunTopic = "begun"
 
-// WatchTopic is the topic on which the watcher of a machine is told to look at the jobs in monitor.
+// WatchTopic is the topic of messages that tell the watcher of a machine to look at the jobs in
+// custody monitor. A message is empty.
 func WatchTopic(machine string) string { return "watch/" + machine }
 
-// Repaired returns how often something was found that no wake-up told of. Where nothing was broken
-// it is 0.
+// Repaired returns how often the sweep of this process found something that no wake-up had told of.
+// More than 0 is a defect.
 func (e *Engine) Repaired() int64 { return e.repair.Load() }
 
 func (e *Engine) repaired(what string) {
@@ -441,7 +459,7 @@ func (e *Engine) repaired(what string) {
 	e.cfg.Log.Warn("found what no wake-up told of", "what", what)
 }
 
-// hints turns announcements into the flag that the claim loop waits for.
+// hints turns announcements into the flag that wakes the loop of claims.
 func (e *Engine) hints(ctx context.Context) error {
 	if len(e.kinds) == 0 {
 		return nil
@@ -454,7 +472,7 @@ func (e *Engine) hints(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// hintsOf does so for some lines, until others take their place.
+// hintsOf waits for announcements of some lines until e serves other lines.
 func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -484,8 +502,8 @@ func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, erro
 	return Try(ctx, e.cfg.Log, what, f)
 }
 
-// Try calls f, with backoff, until it succeeds, fails for a reason that will not go away by itself,
-// or ctx ends: the error is its cause then. What is called is for people.
+// Try calls f until it succeeds, and waits longer after each error of kind Unavailable. It returns
+// any other error at once, and the cause of ctx when ctx ends. what names the call for people.
 func Try[T any](ctx context.Context, log *slog.Logger, what string, f func() (T, error)) (T, error) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := f()
@@ -506,15 +524,15 @@ func Try[T any](ctx context.Context, log *slog.Logger, what string, f func() (T,
 	}
 }
 
-// chance returns a number in [0, 1). It is drawn from crypto/rand, for that is what a simulation
-// can seed.
+// chance returns a random number in [0, 1). It comes from crypto/rand, because a simulation can
+// seed that.
 func chance() float64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails, see crypto/rand
 	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
-// A flag is set by many and taken by one: setting it twice before it is taken counts once.
+// A flag is set by many goroutines and taken by one. Set twice before it is taken, it counts once.
 type flag chan struct{}
 
 func newFlag() flag { return make(flag, 1) }

@@ -12,37 +12,38 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// errLater ends a step whose job is to wait for its moment in the gate.
+// errLater ends a step because its job waits for a moment in the gate.
 var errLater = errors.New("its moment is to come")
 
 const (
-	// early is how long before its moment a job comes out of the gate: time to claim it.
-	early = job.MaxSlotWait / 2
-	// more is by how much the room grows with each moment that was missed. However long a database
-	// takes to answer, after a few there is enough, and each moment that is used is used in time.
-	more = 4
+	// wakeEarly is how long before its moment a job leaves the gate, so that it is claimed in time.
+	wakeEarly = job.MaxSlotWait / 2
+	// roomGrowth is the factor by which the room grows with each moment that was missed. However slow a
+	// database answers, the room is large enough after a few misses, and then a moment is used in
+	// time.
+	roomGrowth = 4
 )
 
 // An appointment is a moment as this process's clock shows it.
 type appointment struct {
-	from time.Time     // not before: by when the answer came
-	till time.Time     // not after: by when the question was sent; zero: at any time
+	from time.Time     // not before this: counted from when the answer came
+	till time.Time     // not after this: counted from when the question was sent; zero: no limit
 	late time.Duration // how much later than usual that is
 }
 
-// wider returns with how much room to ask for a moment when one with so much was missed.
+// wider returns the room to ask for after a moment with this much room was missed.
 func wider(room time.Duration) time.Duration {
-	return min(max(job.Lateness, more*room), store.MaxLate)
+	return min(max(job.Lateness, roomGrowth*room), store.MaxLate)
 }
 
-// passed reports whether it is too late.
+// passed reports whether it is too late for the appointment.
 func (a appointment) passed() bool {
 	return !a.till.IsZero() && time.Now().After(a.till)
 }
 
-// Launch records the intent to launch the program, as [Run.Record] does, at a moment at which it
-// may be launched. The launch follows at once. Where the claim was that intent, launches have no
-// moments, and there is nothing to be recorded.
+// Launch records the intent to launch the program, as [Run.Record] does. Under a rate it first
+// waits for a moment. The caller launches at once. If the claim was the intent already, there is
+// nothing to record. An error means that the step must stop and return [Back].
 func (r *Run) Launch(ctx context.Context) error {
 	if r.intent {
 		if ctx.Err() != nil {
@@ -70,9 +71,9 @@ func (r *Run) Launch(ctx context.Context) error {
 	}
 }
 
-// moment waits for a moment at which the job may do something on its system, for the of-th time,
-// with the room that it needs by what is known. An error means that the step must stop and return
-// [Back].
+// moment waits for a moment under the rate what of the job's system. of is the number of the
+// attempt or launch, late the room that it needs at least. An error means that the step must stop
+// and return [Back].
 func (r *Run) moment(ctx context.Context, what string, of int, late time.Duration) (appointment, error) {
 	a := ask{Ask: store.Ask{Key: job.RateOf(what, r.system()), N: 1, Late: late}}
 	if m := r.Job.Moment(); m.Key == a.Key && m.Of == of {
@@ -121,7 +122,7 @@ func (r *Run) moment(ctx context.Context, what string, of int, late time.Duratio
 	}
 }
 
-// system returns the system on which the job runs.
+// system returns the name of the system on which the job runs.
 func (r *Run) system() string {
 	var spec struct {
 		System string `json:"system"`
@@ -132,7 +133,7 @@ func (r *Run) system() string {
 	return spec.System
 }
 
-// wait has the job wait for its moment in the gate, with all that it has.
+// wait makes the job wait for its moment in the gate. It keeps what it has.
 func (r *Run) wait(what string, m job.Moment, g given) {
 	doing := "to begin"
 	if what == job.RateLaunches {
@@ -142,15 +143,15 @@ func (r *Run) wait(what string, m job.Moment, g given) {
 		State: r.Job.State, Message: "waits for its moment " + doing + " on system " + r.system() + " (" +
 			g.Limit.Terms() + ")",
 	}}}
-	c.Set.Delay = g.at.Sub(g.Now) - time.Since(g.came) - early
+	c.Set.Delay = g.at.Sub(g.Now) - time.Since(g.came) - wakeEarly
 	c.Work = r.Job.Keeping(m)
 	r.later = &c
 }
 
-// asks are the questions for moments of a process. Those that come while one is under way go
-// together with the next.
+// asks are the questions of a process for moments. Questions that come while a call is under way go
+// together in the next call.
 type asks struct {
-	turn  chan struct{} // who has it asks for all
+	turn  chan struct{} // its holder asks for all
 	mu    sync.Mutex
 	queue []*ask
 }
@@ -162,7 +163,7 @@ type ask struct {
 	answered chan given // has room for the answer
 }
 
-// A given moment.
+// A given is the answer to an ask.
 type given struct {
 	store.Reserved
 	at         time.Time
@@ -205,7 +206,7 @@ func (a *ask) heard() (g given, ok bool) {
 	}
 }
 
-// send sends what is asked for a tenant, as much as one call takes.
+// send asks the store for the moments of a tenant, as many as one call takes.
 func (q *asks) send(s *session, tenant string) {
 	q.mu.Lock()
 	var batch []*ask

@@ -13,7 +13,7 @@ import (
 // plays reports whether this process has a role.
 func (e *Engine) plays(r store.Role) bool { return slices.Contains(e.cfg.Roles, r) }
 
-// process is what this process tells of itself now.
+// process returns what this process tells about itself now.
 func (e *Engine) process() store.Process {
 	host, err := os.Hostname()
 	if err != nil {
@@ -35,13 +35,13 @@ func (e *Engine) process() store.Process {
 	return p
 }
 
-// A report is what the store knows of this process from its session.
+// A report is what the store knows about this process from its session.
 type report struct {
 	process store.Process
 	used    map[job.Lane]int
 }
 
-// report is what it should know now.
+// report returns what the store should know now.
 func (s *session) report() report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *session) report() report {
 	return report{s.e.process(), used}
 }
 
-// tell puts into a renewal what has changed since old.
+// tell puts the changes since old into a renewal.
 func (now *report) tell(r *store.Renew, old *report) {
 	if !reflect.DeepEqual(now.process, old.process) {
 		r.Process = &now.process
@@ -60,7 +60,7 @@ func (now *report) tell(r *store.Renew, old *report) {
 	}
 }
 
-// mode is how this process works.
+// mode returns how this process works.
 func (e *Engine) mode() store.Mode {
 	if c := e.told.Load(); c != nil {
 		return *c
@@ -68,7 +68,7 @@ func (e *Engine) mode() store.Mode {
 	return store.Work
 }
 
-// setMode takes the mode that a renewal answered. The loop that claims acts on it.
+// setMode notes the mode that a renewal answered. The loop of claims acts on it.
 func (e *Engine) setMode(c store.Mode) {
 	if c == e.mode() {
 		return

@@ -12,24 +12,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// ResourceTopic is the topic on which a message says that a document has changed; it is its kind.
+// ResourceTopic is the topic of messages that say: a document has changed. A message is the kind of
+// the document.
 const ResourceTopic = "resources"
 
-// retainDuty is the duty to remove the jobs of no machine that are kept no longer; that of a
-// machine's jobs has the id of the machine behind it. Files of a job lie on its machine, so they
-// are removed there.
+// retainDuty is the duty to remove jobs without a machine that are kept no longer. For the jobs of
+// a machine, the id of the machine follows the name. The files of a job lie on its machine and are
+// removed there.
 const retainDuty = "retain"
 
 const (
-	// retainEvery is how often jobs are looked for that are kept no longer, beside when a document
-	// changes.
+	// retainEvery is how often jobs are looked for that are kept no longer. A document that changes
+	// starts a look, too.
 	retainEvery = time.Hour
 	// retainStep is how many jobs are looked at, and removed, at once.
 	retainStep = 500
 )
 
-// Removed returns how many jobs that ended in a state this process has removed because they were
-// kept no longer.
+// Removed returns how many jobs this process has removed that ended in state s and were kept no
+// longer.
 func (e *Engine) Removed(s job.State) int64 {
 	if n := e.removed[s]; n != nil {
 		return n.Load()
@@ -45,8 +46,8 @@ func newRemoved() map[job.State]*atomic.Int64 {
 	return all
 }
 
-// retainers are the duties of this process to remove what is kept no longer. One that is there for
-// some jobs only has none.
+// retainers returns the duties of this process to remove jobs. A process that runs only some jobs
+// has none.
 func (e *Engine) retainers(cfg *Config) (duties []Duty) {
 	if len(cfg.Only) > 0 {
 		return nil
@@ -60,9 +61,9 @@ func (e *Engine) retainers(cfg *Config) (duties []Duty) {
 	return duties
 }
 
-// retain is the duty to remove what is kept no longer of a machine; or, where machine is empty, of
-// none, and of machines that have had no process for [store.MachineKept]: nobody comes to their
-// files any more.
+// retain returns the duty to remove the jobs of a machine that are kept no longer. An empty machine
+// stands for the jobs of no machine, and of machines that have had no process for
+// [store.MachineKept]: nobody reaches their files any more.
 func (e *Engine) retain(machine string) Duty {
 	r := &retainer{e: e, machine: machine}
 	name := retainDuty
@@ -72,8 +73,8 @@ func (e *Engine) retain(machine string) Duty {
 	return Duty{Name: name, Run: r.run}
 }
 
-// A retainer removes jobs that are kept no longer, step by step, so that the store serves others in
-// between.
+// A retainer removes jobs that are kept no longer. It works in steps, so that the store serves
+// others in between.
 type retainer struct {
 	e       *Engine
 	machine string
@@ -108,14 +109,13 @@ func (r *retainer) run(ctx context.Context, _ *Held) error {
 // A pass is one look at all jobs that are kept no longer.
 type pass struct {
 	*retainer
-	there   map[string]bool // machines of which a process is known; nil: not looked up yet
+	there   map[string]bool // the machines with a known process; nil: not looked up yet
 	removed map[job.State]int
 	stay    int   // jobs that could not be removed
-	why     error // the first one, of what went wrong
+	why     error // the first error
 }
 
-// look removes all jobs that can be removed now. The next one tries again what this one could not
-// do.
+// look removes all jobs that can be removed now. The next look tries the others again.
 func (r *retainer) look(ctx context.Context) {
 	p := &pass{retainer: r, removed: map[job.State]int{}}
 	for cursor, more := "", true; more && ctx.Err() == nil; more = cursor != "" {
@@ -145,9 +145,8 @@ func (p *pass) failed(stay int, why error) {
 	}
 }
 
-// step looks at the jobs behind a cursor, removes those that are this retainer's, and returns the
-// cursor behind them. What is kept is read for each step: a document that was changed counts from
-// the next one on.
+// step looks at the jobs after a cursor, removes those of this retainer, and returns the next
+// cursor. It reads the documents anew, so a change of them counts from the next step on.
 func (p *pass) step(ctx context.Context, cursor string) (string, error) {
 	kept, err := p.kept(ctx)
 	if err != nil || len(kept) == 0 {
@@ -178,7 +177,7 @@ func (p *pass) step(ctx context.Context, cursor string) (string, error) {
 	return found.Next, nil
 }
 
-// kept reads for how long jobs are kept. A document that this Pawl cannot read keeps all.
+// kept reads how long jobs are kept. A document that this Pawl cannot read keeps all jobs.
 func (p *pass) kept(ctx context.Context) (all []store.Kept, err error) {
 	docs, err := p.e.cfg.Store.Resources(ctx, store.ResourceQuery{Kind: job.KindRetention})
 	if err != nil {
@@ -198,7 +197,7 @@ func (p *pass) kept(ctx context.Context) (all []store.Kept, err error) {
 	return all, nil
 }
 
-// mine returns the jobs that this retainer is to remove.
+// mine returns the jobs that this retainer removes.
 func (p *pass) mine(ctx context.Context, jobs []store.Ended) (mine []store.Ended, err error) {
 	for _, j := range jobs {
 		its := j.Machine == p.machine
@@ -214,7 +213,7 @@ func (p *pass) mine(ctx context.Context, jobs []store.Ended) (mine []store.Ended
 	return mine, nil
 }
 
-// gone reports whether nothing is known any more of a process of a machine.
+// gone reports whether no process of a machine is known any more.
 func (p *pass) gone(ctx context.Context, machine string) (bool, error) {
 	if p.there == nil {
 		sessions, err := p.e.cfg.Store.Sessions(ctx)
@@ -229,8 +228,8 @@ func (p *pass) gone(ctx context.Context, machine string) (bool, error) {
 	return !p.there[machine], nil
 }
 
-// clean removes the files of jobs, and returns the jobs that have none any more. Those of another
-// machine are out of reach.
+// clean removes the files of jobs, and returns the jobs that have no files any more. The files of
+// another machine are out of reach.
 func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.Ended, err error) {
 	var ids []job.ID // of those that may have files here
 	for _, j := range jobs {
@@ -258,7 +257,7 @@ func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.End
 	return slices.DeleteFunc(jobs, func(j store.Ended) bool { return stay[j.ID] }), nil
 }
 
-// remover is what removes the files of jobs of a kind; nil: they have none.
+// remover returns the kind that removes the files of its jobs; nil: they have none.
 func (p *pass) remover(kind string) Remover {
 	r, _ := p.e.cfg.Kinds[kind].(Remover)
 	return r

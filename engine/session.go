@@ -14,33 +14,34 @@ import (
 
 // A session is one lease of this process and all that runs under it.
 type session struct {
-	e      *Engine
-	id     job.ID
-	commit *committer
-	asks   *asks
-	duties *duties
-	rides  sync.WaitGroup  // one for each claim that goes along with changes
-	steps  *sync.WaitGroup // one for each run, of sessions that were lost too
-	freed  flag            // a slot was freed
-	known  report          // to the store; only used by the loop that renews
-	shares atomic.Bool     // there are other sessions, as the newest renewal told
+	e           *Engine
+	id          job.ID
+	commit      *committer
+	asks        *asks
+	duties      *duties
+	withChanges sync.WaitGroup  // one for each claim that is sent with changes
+	steps       *sync.WaitGroup // one for each run, also those of lost sessions
+	freed       flag            // a slot was freed
+	known       report          // what the store knows; only used by the loop that renews
+	shares      atomic.Bool     // there are other sessions, says the newest renewal
 
 	// ctx is the parent of all steps. It outlasts the context of Engine.Run.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	runs   map[job.ID]*Run   // guarded by mu: those in this session's custody
+	runs   map[job.ID]*Run   // guarded by mu: the jobs in this session's custody
 	used   map[job.Lane]int  // guarded by mu: slots in use
 	taken  map[job.Lane]int  // guarded by mu: slots for which a claim is under way
 	maybe  map[job.Lane]bool // guarded by mu: lanes that may have ready jobs
 	asked  map[job.ID]bool   // guarded by mu: the claims under way
 	last   bool              // guarded by mu: nothing is claimed any more
-	wishes []store.Standing  // guarded by mu: as the newest renewal told
-	left   []store.Lost      // guarded by mu: what was taken from this session, perhaps because it is not alive
-	moot   int               // guarded by mu: how many of left there were when the newest renewal was sent
-	fence  time.Time         // guarded by mu, monotonic: nothing may be written after this
-	lapsed bool              // guarded by mu: a step was told that this moment has passed
+	wishes []store.Standing  // guarded by mu: from the newest renewal
+	// guarded by mu: jobs that were taken from this session, perhaps because it is dead
+	left   []store.Lost
+	moot   int       // guarded by mu: how many of left there were when the newest renewal was sent
+	fence  time.Time // guarded by mu, monotonic: nothing may be written after this
+	lapsed bool      // guarded by mu: a step was told that this moment has passed
 }
 
 func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session {
@@ -55,8 +56,8 @@ func newSession(ctx context.Context, e *Engine, steps *sync.WaitGroup) *session 
 	return s
 }
 
-// begin opens the session. A try that may find that the lease of an earlier one has run out opens
-// another.
+// begin opens the session. If the lease of an earlier try may be over, the next try opens another
+// session.
 func (s *session) begin(ctx context.Context) error {
 	s.known.process = s.e.process()
 	_, err := retry(ctx, s.e, "begin session", func() (struct{}, error) {
@@ -82,8 +83,8 @@ func (s *session) begin(ctx context.Context) error {
 	return err
 }
 
-// extend moves the moment at which this process must have stopped: the lease as it was asked for at
-// sent, less a margin for stopping.
+// extend moves the time by which this process must have stopped: the lease counts from when it was
+// asked for, less a margin for stopping.
 func (s *session) extend(sent time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,10 +100,9 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 // every is how often the lease is renewed.
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
-// renewals renews the lease three times in its length, and at once when told of a wish or a
-// mode, when other queues are served, or when this process is not alone any more: it leaves the
-// other its share then. What was not answered is tried again soon: an outage may end before the
-// lease does.
+// renewals renews the lease three times in its length. It also renews at once after a wish or a
+// command, when other queues are served, and when another process comes up that wants its share. If
+// there is no answer it tries again soon: an outage may end before the lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := s.subscribe(ctx, sessionTopic(s.id))
 	if err != nil {
@@ -189,13 +189,13 @@ func (s *session) deadline() time.Time {
 	return s.fence
 }
 
-// remaining is for how long this process may work without another renewal.
+// remaining returns how long this process may work without another renewal.
 func (s *session) remaining() time.Duration {
 	return time.Until(s.deadline())
 }
 
-// lapse reports whether this process must have stopped by now. When it has said so once there is no
-// way back.
+// lapse reports whether this process must have stopped by now. Once it has said so, it never says
+// otherwise.
 func (s *session) lapse() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +203,8 @@ func (s *session) lapse() bool {
 	return s.lapsed
 }
 
-// inTime returns a context for one call, which ends when the next renewal would be due: a call that
-// hangs must not take the lease with it. An answer after the deadline is as good as none.
+// inTime returns a context for one call. It ends when the next renewal is due, so that a call that
+// hangs does not take the lease with it. An answer after the deadline is as good as none.
 func (s *session) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, min(s.e.every(), s.remaining()), errNoAnswer)
 }
@@ -235,7 +235,7 @@ func (s *session) renew(ctx context.Context) (store.Renewal, error) {
 	return a, err
 }
 
-// heard acts on what a renewal answered.
+// heard acts on the answer to a renewal.
 func (s *session) heard(ctx context.Context, a store.Renewal) {
 	s.mu.Lock()
 	s.wishes = a.Wishes
@@ -260,15 +260,15 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	}
 }
 
-// share notes whether there are other sessions. One that was not known before may not have been
-// told of all that is ready.
+// share notes whether there are other sessions. A new one may not have heard of all lines that are
+// ready.
 func (s *session) share(ctx context.Context, others bool) {
 	if !s.shares.Swap(others) && others {
 		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().queueKinds...))
 	}
 }
 
-// obey stops the step of a job that a wish came for.
+// obey stops the step of a job that has a wish.
 func (s *session) obey(w store.Standing) {
 	s.mu.Lock()
 	r := s.runs[w.Job]
@@ -278,7 +278,7 @@ func (s *session) obey(w store.Standing) {
 	}
 }
 
-// heldBefore counts the jobs that were claimed before t.
+// heldBefore returns how many jobs were claimed before t.
 func (s *session) heldBefore(t time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,9 +291,9 @@ func (s *session) heldBefore(t time.Time) int {
 	return n
 }
 
-// strangers gives back jobs that the store says this session holds and that it knows nothing of:
-// the answer to their claim was lost. Those of a claim under way may yet be answered; what fails
-// here is tried with the next renewal.
+// strangers gives back jobs that the store says this session holds and that it does not know: the
+// answer to their claim was lost. A claim under way may still be answered. After an error the next
+// renewal tries again.
 func (s *session) strangers(ctx context.Context) {
 	ctx, cancel := s.inTime(ctx)
 	defer cancel()
@@ -328,8 +328,8 @@ func (s *session) claiming(id job.ID, is bool) {
 	}
 }
 
-// admit enters claimed jobs and takes their slots. A job may come back before the answer that it
-// went has arrived.
+// admit takes in claimed jobs and gives them their slots. A job may come back before the answer to
+// the change that gave it away.
 func (s *session) admit(jobs []job.Job) []*Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,8 +349,8 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
-// leave takes a job out whose custody has ended, and frees its slot. taken says that this process
-// has not ended it.
+// leave removes a job whose custody has ended, and frees its slot. taken says that this process did
+// not give the job away.
 func (s *session) leave(r *Run, taken bool) {
 	s.mu.Lock()
 	if s.runs[r.id] == r {
@@ -365,15 +365,15 @@ func (s *session) leave(r *Run, taken bool) {
 	s.steps.Done()
 }
 
-// drain lets running steps end: in their own time first, then by their contexts.
+// drain lets running steps end: first in their own time, then through their contexts.
 func (s *session) drain(ctx context.Context) {
 	grace := time.AfterFunc(max(0, s.e.cfg.Grace), func() { s.cancel(ErrInterrupted) })
 	defer grace.Stop()
 	s.settle(ctx)
 }
 
-// settle returns once no step is under way, or ctx has ended, or a lease after the steps were told
-// to stop.
+// settle returns when no step is under way. It also returns when ctx ends, and a lease after the
+// steps were told to stop.
 func (s *session) settle(ctx context.Context) {
 	idle := make(chan struct{})
 	go func() {
@@ -397,7 +397,7 @@ func (s *session) settle(ctx context.Context) {
 	}
 }
 
-// end closes the session: what is still held goes back without a mark against it.
+// end closes the session. The jobs that it still holds go back without suspicion.
 func (s *session) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.e.cfg.Lease/3)
 	defer cancel()

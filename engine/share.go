@@ -13,44 +13,44 @@ import (
 )
 
 const (
-	// patience is for how long jobs are left to the processes whose share they are, or that have
-	// locked them, before they are looked at again; each further time for twice as long.
-	patience = 5 * time.Millisecond
-	// looks is how often that is done for a share: within 155 ms. What is left then is left by one
-	// that is slow, or has died: it goes to whoever has a slot. So that nobody is waited for in
-	// vain again and again, fewLooks do for the time resigned after that, within 15 ms, or until
-	// others have come in time.
-	looks, fewLooks = 5, 2
-	resigned        = 5 * time.Second
-	// plentiful is for how long it is believed that there is work for all. Jobs that end faster
-	// than that need no shares.
+	// shareWait is how long jobs are left to other processes before they are looked at again: their
+	// share, or jobs that they have locked. Each further wait is twice as long.
+	shareWait = 5 * time.Millisecond
+	// maxLooks is how often a share is left to others: 155 ms in all. Jobs that are still there
+	// belong to a process that is slow or has died, so they go to any free slot. After such a wait
+	// in vain, fewLooks are enough for the next vainPeriod: 15 ms. That ends when others take their
+	// jobs in time again.
+	maxLooks, fewLooks = 5, 2
+	vainPeriod         = 5 * time.Second
+	// plentiful is how long an answer that there is work for all is believed. Jobs that end faster
+	// need no shares.
 	plentiful = 50 * time.Millisecond
 )
 
-// sharing keeps a process from taking all of the few jobs that are ready when others have free
-// slots too: jobs may be long, and would wait for each other here while others do nothing. Alone, a
-// process does not ask. It is used by the loop that claims.
+// sharing keeps a process from taking all of a few ready jobs while others have free slots too.
+// Jobs may be long: they would wait here while the others have nothing to do. A process that is
+// alone does not ask. The loop of claims uses it.
 type sharing struct {
 	s     *session
-	asked time.Time        // when there was found to be work for all
-	over  <-chan time.Time // when to look after what was left to others; nil: nothing was left
-	// how often that was done in a row. What is ready later does not begin anew: no job waits for
-	// longer
+	asked time.Time        // when there was work for all
+	over  <-chan time.Time // when to look at what was left to others; nil: nothing was left
+	// again is how often that was done in a row. Jobs that get ready later do not reset it: no job
+	// waits longer.
 	again int
-	vain  time.Time // when others had been waited for in vain
-	knows bool      // the slots for the claim under way are for jobs that were seen to be ready
+	vain  time.Time // when a wait for others was in vain
+	knows bool      // the claim under way asks for jobs that were seen to be ready
 
-	passed passed
+	passed passedOver
 }
 
-// cut lowers the slots for a claim to what is this session's share of the ready jobs, and leaves
-// out lanes without any. What a claim may take does not grow by asking again.
+// cut lowers the slots of a claim to this session's share of the ready jobs. It leaves out lanes
+// without ready jobs. Asking again does not raise the share.
 func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, error) {
 	h.knows = false
-	if h.again == looks {
+	if h.again == maxLooks {
 		h.vain = time.Now()
 	}
-	waited := h.again == looks || h.again == fewLooks && time.Since(h.vain) < resigned
+	waited := h.again == maxLooks || h.again == fewLooks && time.Since(h.vain) < vainPeriod
 	if waited || !h.s.shares.Load() || len(c.Jobs) > 0 || time.Since(h.asked) < plentiful {
 		h.again = 0
 		return c.Slots, nil
@@ -74,7 +74,7 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 		h.asked, h.again = time.Now(), 0
 	case h.over != nil: // something was left before, maybe in a lane that was not looked at now
 	case left:
-		h.over = time.After(patience << h.again)
+		h.over = time.After(shareWait << h.again)
 	default:
 		if h.again > 0 {
 			h.vain = time.Time{}
@@ -88,9 +88,9 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 // waited is told that over has come.
 func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
 
-// got notes what a claim asked for and got. Less than was seen to be ready: others have taken it,
-// or keep it locked. Where nobody looked, that is to be seen when it is not believed any more that
-// there is work for all.
+// got compares what a claim asked for with what it got. If it got less than was ready, others have
+// taken or locked the rest. If nobody looked before, somebody looks when the answer that there is
+// work for all is too old.
 func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
 	less := false
 	for lane, n := range c.Slots {
@@ -101,45 +101,46 @@ func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
 		h.passed.none()
 	case h.knows:
 		h.asked = time.Time{}
-		h.passed.look(patience, h.s.e.every())
+		h.passed.look(shareWait, h.s.e.every())
 	default:
-		h.passed.look(max(patience, plentiful-time.Since(h.asked)), h.s.e.every())
+		h.passed.look(max(shareWait, plentiful-time.Since(h.asked)), h.s.e.every())
 	}
 }
 
-// passed has ready jobs looked at again that a claim may have passed over. It does so with those
-// that others have locked, and they may let go of some and tell nobody: a claim locks the heads of
+// passedOver makes the loop look again for ready jobs that a claim may have passedOver over. A claim skips
+// jobs that others have locked. They may let go of some without a word: a claim locks the heads of
 // several lines, and takes the best of them.
-type passed struct {
+type passedOver struct {
 	over  <-chan time.Time // when to look; nil: nothing was passed over
 	again int              // how often that was done in a row
 }
 
-// look has them looked at after some time, and after twice that when it is not the first time, but
-// after most at the latest.
-func (p *passed) look(after, most time.Duration) {
+// look makes the loop look after some time. Each further time in a row is twice as long, up to
+// most.
+func (p *passedOver) look(after, most time.Duration) {
 	if p.over == nil {
 		p.over = time.After(min(after<<min(p.again, 20), most))
 	}
 }
 
-// none is told of a claim that passed over nothing. One under way before it may have, in another
-// lane.
-func (p *passed) none() {
+// none says that a claim passed over nothing. An earlier one may have, in another lane.
+func (p *passedOver) none() {
 	if p.over == nil {
 		p.again = 0
 	}
 }
 
 // waited is told that over has come.
-func (p *passed) waited() { p.over, p.again = nil, p.again+1 }
+func (p *passedOver) waited() { p.over, p.again = nil, p.again+1 }
 
 // share returns how many ready jobs of a lane a session may take. If there is enough for the slots
-// of all, it may take any number. Otherwise the jobs are dealt so that the slots of all are in use
-// to the same part, as water finds its level: a session that is above the level takes none, the
-// others whole jobs up to it. What is left over by rounding goes, one each, to whoever comes once
-// nobody lacks whole ones. So the same shares come out while they are taken. Jobs that run alone
-// are not dealt: no session tells of that slot.
+// of all sessions, it may take any number.
+//
+// Otherwise the jobs are dealt so that all sessions use the same part of their slots, as water
+// finds its level. A session above the level takes none. The others take whole jobs up to it. The
+// rest from rounding goes, one each, to the sessions that come first once nobody lacks a whole job.
+// So the shares stay the same while they are taken. Jobs that run alone are not dealt: no session
+// tells of that slot.
 func share(d store.Demand, me job.ID) int {
 	if d.Ready == 0 {
 		return 0

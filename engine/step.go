@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Run is one job in the custody of this process.
+// A Run is one job in the custody of this process. It is used by one goroutine at a time.
 type Run struct {
-	// Job is the row as this process knows it. Steps read it. An intent to launch that came with
-	// the claim is not to be seen in it until [Run.Launch] asks for one.
+	// Job is the row as this process knows it. Steps read it. If the claim was the intent to
+	// launch, that intent shows only after [Run.Launch].
 	Job job.Job
 
 	s       *session
@@ -23,10 +23,10 @@ type Run struct {
 	lane    job.Lane // whose slot it has
 	epoch   int64
 	claimed time.Time
-	stepped bool        // a step has come to its end
-	later   *job.Change // what has the job wait for its moment, where the step has to stop for that
-	wish    job.Wish    // that it was claimed with
-	intent  bool        // the claim was the intent to launch it, and nothing has come of that yet
+	stepped bool        // a step has ended
+	later   *job.Change // the change that lets the job wait for its moment; the step must stop for that
+	wish    job.Wish    // the wish that it was claimed with
+	intent  bool        // the claim was the intent to launch it, and the launch has not been decided yet
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
@@ -40,8 +40,8 @@ func newRun(s *session, j job.Job) *Run {
 	return r
 }
 
-// made returns what is left of a change to be made where the claim was the intent to launch: either
-// the intent has been asked for, or that launch will never be.
+// made returns the rest of change c if the claim was the intent to launch. Either c asks for that
+// intent, or that launch never takes place.
 func (r *Run) made(c job.Change) job.Change {
 	if !r.intent {
 		return c
@@ -62,8 +62,9 @@ func (r *Run) Fence() job.Fence { return job.Fence{Session: r.s.id} }
 // First reports whether this is the first step since the job was claimed.
 func (r *Run) First() bool { return !r.stepped }
 
-// Record commits something while the job stays where it is, and returns once it is durable: a
-// launch intent, a manifest. An error means that the step must stop and return [Back].
+// Record commits an entry while the job stays where it is, such as a launch intent or a manifest.
+// It returns once the entry is durable. An empty e.State stands for the present state; nil work
+// keeps the kind's notes. An error means that the step must stop and return [Back].
 func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.RawMessage) error {
 	if e.State == "" {
 		e.State = r.Job.State
@@ -78,7 +79,7 @@ func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.
 	}
 }
 
-// wished ends the step for a wish, unless the job was claimed to carry it out.
+// wished ends the step because of a wish, unless the job was claimed to carry out that wish.
 func (r *Run) wished(w job.Wish) {
 	if r.wish == w {
 		return
@@ -145,13 +146,14 @@ func (r *Run) work() {
 	}
 }
 
-// A leased context is that of a step, or of a duty. When this process was frozen beyond its lease,
-// all of it wakes up at once, and a step may be faster than the loop that renews: so whoever asks
-// whether the context has ended asks the lease, too.
+// A leased context is that of a step or a duty. If this process was frozen beyond its lease, all of
+// it wakes up at once, and a step may be faster than the loop that renews. So Err also looks at the
+// lease.
 type leased struct {
 	context.Context
 	s *session
-	// of this context, or one above it; not that of the session, under which loops still claim
+	// cancel ends this context or one above it. It must not end the context of the session: loops
+	// still claim under that one.
 	cancel context.CancelCauseFunc
 }
 
@@ -184,8 +186,8 @@ func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 	return kind.Step(ctx, r)
 }
 
-// blocks says what keeps the job from what is done next. What has been launched, or has ended, is
-// beyond that.
+// blocks returns the block that keeps the job from its next step. A job that was launched or has
+// ended is beyond that.
 func (r *Run) blocks(ctx context.Context) *job.Block {
 	j := &r.Job
 	if r.s.e.cfg.Blocks == nil || j.Live || j.Wish != "" || j.State == job.Archiving {
@@ -194,8 +196,8 @@ func (r *Run) blocks(ctx context.Context) *job.Block {
 	return r.s.e.cfg.Blocks(ctx, j)
 }
 
-// send hands a change that stays in this custody to the committer and goes on from it. answered
-// hears whether it was applied; when not, the run is over.
+// send hands a change that stays in this custody to the committer, and goes on from it. answered
+// hears whether it was applied. If it was not, the run is over.
 func (r *Run) send(c job.Change, answered func(error)) {
 	c = r.made(c)
 	c.Job, c.From = r.id, r.Job.Guard(r.Fence())
@@ -214,7 +216,7 @@ func (r *Run) send(c job.Change, answered func(error)) {
 	})
 }
 
-// hand gives the job out of this process's custody. The slot is free once that is durable.
+// hand gives the job out of the custody of this process. The slot is free once that is durable.
 func (r *Run) hand(c job.Change) {
 	c = r.made(c)
 	r.handFrom(r.Job.Guard(r.Fence()), c)
@@ -244,7 +246,7 @@ func (r *Run) back() job.Change {
 	return c
 }
 
-// An Outcome is what a step came to.
+// An Outcome is the result of a step. Its zero value is that of [Back].
 type Outcome struct {
 	verb  verb
 	entry job.Entry
@@ -268,24 +270,24 @@ const (
 // Next goes on in state s, in this process.
 func Next(s job.State) Outcome { return Outcome{verb: verbNext, entry: job.Entry{State: s}} }
 
-// Launched hands a job whose program runs, or waits in a scheduler, to the watcher. s is QUEUED or
-// RUNNING.
+// Launched hands the job to the watcher: its program runs, or waits in a scheduler. s is RUNNING or
+// QUEUED.
 func Launched(s job.State) Outcome { return Outcome{verb: verbLaunched, entry: job.Entry{State: s}} }
 
-// Requeue gives the job back to its queue, to go on in state s.
+// Requeue gives the job back to its queue. It goes on in state s.
 func Requeue(s job.State) Outcome { return Outcome{verb: verbRequeue, entry: job.Entry{State: s}} }
 
-// Retry fails this attempt. There is another one, after a backoff, while the job has any left.
+// Retry fails this attempt. While the job has attempts left, another one follows after a backoff.
 func Retry(e job.Entry) Outcome { return Outcome{verb: verbRetry, entry: e} }
 
-// Fail ends the job as FAILED, whatever attempts are left.
+// Fail ends the job as FAILED, even if it has attempts left.
 func Fail(e job.Entry) Outcome {
 	e.State = job.Failed
 	return Outcome{verb: verbFail, entry: e}
 }
 
-// Block has the job wait until what blocks it has cleared, and then go on in the state in which it
-// is.
+// Block makes the job wait until the block has cleared. Then it goes on in its present state, a
+// task from its beginning.
 func Block(b *job.Block) Outcome {
 	block := *b
 	return Outcome{
@@ -302,10 +304,11 @@ func Done(result json.RawMessage) Outcome {
 	}
 }
 
-// Back gives the job back as if it had never been claimed: for a step that was told to stop.
+// Back gives the job back as if it had never been claimed. A step that was told to stop returns it.
 func Back() Outcome { return Outcome{} }
 
-// Set adds what is to be recorded with the outcome.
+// Set returns o with p recorded in the same change. A result or block that p leaves out is that of
+// o.
 func (o Outcome) Set(p job.Patch) Outcome {
 	result, block := o.set.Result, o.set.Block
 	o.set = p
@@ -323,7 +326,7 @@ func (o Outcome) Fails(j *job.Job) bool {
 	return o.verb == verbFail || o.verb == verbRetry && j.Attempt >= j.MaxAttempts
 }
 
-// Kept adds a result to an outcome that has none.
+// Kept returns o with a result, unless o has one.
 func (o Outcome) Kept(result json.RawMessage) Outcome {
 	if o.set.Result == nil {
 		o.set.Result = result
@@ -331,19 +334,19 @@ func (o Outcome) Kept(result json.RawMessage) Outcome {
 	return o
 }
 
-// Note says something about the outcome, for the history.
+// Note returns o with a message and evidence for the history.
 func (o Outcome) Note(message string, data json.RawMessage) Outcome {
 	o.entry.Message, o.entry.Data = message, data
 	return o
 }
 
-// Work replaces the kind's own notes.
+// Work returns o with new notes of the kind in place of the old ones.
 func (o Outcome) Work(w json.RawMessage) Outcome {
 	o.work = w
 	return o
 }
 
-// failed reports whether the step did not get done what it was called for.
+// failed reports whether the step did not do what it was called for.
 func (o Outcome) failed() bool {
 	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail || o.verb == verbBlock
 }

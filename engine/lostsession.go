@@ -8,11 +8,11 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// comeBack tells the store of a session that was lost that its process lives: what the session
-// still holds goes back without a mark against it, and of what others have taken meanwhile nothing
-// is a suspect on its account. It waits until the lease has run out, for steps may still be at
-// work. When ctx ends it has a third of a lease left.
-func (s *session) comeBack(ctx context.Context) {
+// reportAlive tells the store that the process of a lost session lives. The jobs that the session
+// still holds go back without suspicion, and jobs that others have taken meanwhile are cleared of
+// the suspicion that this process died of them. It waits until the lease is over, because steps may
+// still be at work. After ctx has ended, it has a third of a lease left.
+func (s *session) reportAlive(ctx context.Context) {
 	e := s.e
 	over := time.NewTimer(time.Until(s.deadline().Add(margin(e.cfg.Lease))))
 	defer over.Stop()
@@ -43,7 +43,7 @@ func (s *session) comeBack(ctx context.Context) {
 	}
 }
 
-// lost returns what the session held when it was lost.
+// lost returns the jobs that the session held when it was lost.
 func (s *session) lost() []store.Lost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
