@@ -1,10 +1,10 @@
-// Package app is the kind "app": a program on an execution system, from PROCESSING_INPUTS to
-// ARCHIVING.
+// Package app is the kind "app": a program on an execution system. It takes a job from
+// PROCESSING_INPUTS to ARCHIVING.
 //
-// A worker does one state after the other, each in a file of its own, and each so that it can be
-// done again after a crash. In between, while the program runs, no worker has the job: the
-// [Watcher] waits for the message that the program's end leaves in the spool, and puts the job back
-// on its queue for ARCHIVING.
+// A worker does one state after the other, each in a file of its own. Each step can be done again
+// after a crash. While the program runs, no worker has the job: the [Watcher] waits for the message
+// that the end of the program leaves in the spool, and puts the job back on its queue for
+// ARCHIVING.
 //
 // The package uses the contracts of host, runner and files, and no backend.
 package app
@@ -30,61 +30,65 @@ import (
 
 // Config configures the kind. All folders are absolute.
 type Config struct {
-	Host   host.Host
+	// Host is the machine on which programs run.
+	Host host.Host
+	// Runner launches programs and ends them.
 	Runner runner.Runner
-	// Files is where inputs come from and archives go to.
+	// Files holds inputs and archives.
 	Files files.FS
-	// Sources are where inputs come from that URLs of other schemes than file name, by scheme.
-	// Where there is none for it, a job with such an input is refused.
+	// Sources are where inputs from the web come from, by the scheme of their URL. A job with a URL
+	// of another scheme is refused.
 	Sources map[string]files.Source
-	// Work holds the jobs' folders, as <work>/<tenant>/<job id>.
+	// Work holds the folders of jobs, as <work>/<tenant>/<job id>.
 	Work string
-	// Archive holds the results of jobs that name no archive, as <archive>/<tenant>/<job id>.
+	// Archive holds the results of jobs that name no folder for them, as <archive>/<tenant>/<job
+	// id>.
 	Archive string
-	// Spool is the folder in which ends appear.
+	// Spool is the folder in which the messages of ends appear.
 	Spool string
-	// Own are the files and folders of the service beside these three: its database, its token,
-	// what its runner keeps. No job takes an input from them, or puts results there.
+	// Own are the other files and folders of the service: its database, its token, the files of its
+	// runner. No job takes an input from them or puts results there. The same holds for Work,
+	// Archive and Spool.
 	Own []string
-	// Reconcile is how often all programs are looked at, for ends that nobody told of; a minute by
-	// default.
+	// Reconcile is how often the watcher looks at all programs, for ends that nobody told of; a
+	// minute by default.
 	Reconcile time.Duration
-	// Remember is for how long the host remembers jobs whose folder was cleaned; 30 days by
-	// default.
+	// Remember is how long the host remembers jobs whose folder was cleaned; 30 days by default.
 	Remember time.Duration
-	// Grace is what a program gets between SIGTERM and SIGKILL; 10 s by default.
+	// Grace is the time of a program between SIGTERM and SIGKILL; 10 s by default.
 	Grace time.Duration
-	// Stall is for how long a step that copies or looks at files may show no sign of life before it
+	// Stall is how long a step that copies files or looks at them may show no sign of life. Then it
 	// is left behind and the attempt fails; 10 minutes by default.
 	Stall time.Duration
-	// Leave is how long such a step has to return when it is to stop, before it is left behind; 10
-	// s by default.
+	// Leave is how long such a step may take to return when it must stop. Then it is left behind;
+	// 10 s by default.
 	Leave time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
-	// Environ, if set, returns variables that a program gets beside those of its spec, which win.
-	// It is asked at each launch, whose number is in the job's row; nothing of them is kept with
-	// the job.
+	// Environ returns variables for a program. Those of its spec win. It is called at each launch,
+	// whose number is in the row of the job, and its variables are not stored with the job. Nil:
+	// there are none.
 	Environ func(context.Context, *job.Job) map[string]string
-	// Ran, if set, is told of each program whose end is known, from when to when it ran, by the
-	// worker that takes its results. It may be told twice of one.
+	// Ran is told of each program whose end is known, by the worker that takes its results. It may
+	// be told twice of one program. Nil: nobody is told.
 	Ran func(context.Context, *job.Job, runner.End)
 }
 
-// Kind implements [engine.Kind], [engine.Checker] and [engine.Keeper].
+// A Kind implements [engine.Kind], [engine.Checker], [engine.Keeper] and [engine.Remover]. Its
+// methods are safe for concurrent use.
 type Kind struct {
 	cfg Config
 
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
-	steps    map[*stride]bool      // guarded by mu: under way, and left behind
+	steps    map[*ownStep]bool     // guarded by mu: under way, and left behind
 	ground   ground                // guarded by mu
 
-	spreads sync.Map     // of the names of folders of jobs' folders
-	hanging atomic.Int64 // checks of submissions that a file system does not answer
+	spreads sync.Map     // folders of jobs' folders that were made
+	hanging atomic.Int64 // how many checks of submissions wait for a file system that does not answer
 }
 
-// New returns the kind. It does no I/O. For a process that only reads, Config.Files is enough.
+// New returns the kind. It does no I/O. A process that only reads needs no more than Config.Files.
 func New(cfg Config) *Kind {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
@@ -107,7 +111,7 @@ func New(cfg Config) *Kind {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}, steps: map[*stride]bool{}}
+	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}, steps: map[*ownStep]bool{}}
 }
 
 // Check implements [engine.Checker].
@@ -151,7 +155,7 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 	return append(problems, k.trespasses(tenant, named)...)
 }
 
-// source returns where a URL leads; nil: nowhere, or it is a path.
+// source returns the source of a URL; nil: there is none, or from is a path.
 func (k *Kind) source(from string) files.Source {
 	scheme, _, _ := strings.Cut(from, "://")
 	return k.cfg.Sources[strings.ToLower(scheme)]
@@ -191,8 +195,8 @@ func (k *Kind) Progress(j *job.Job) (job.Progress, bool) {
 	return p, ok
 }
 
-// A hold is a job in the hands of this process. The same job may be held anew while a step of an
-// earlier hold, which was lost, still goes on.
+// A hold is a job in the hands of this process. The process may claim the same job again while a
+// step of a lost hold still goes on.
 type hold struct {
 	id    job.ID
 	epoch int64
@@ -200,7 +204,7 @@ type hold struct {
 
 func (s *program) hold() hold { return hold{s.job.ID, s.job.Epoch} }
 
-// track begins to tell the progress of a step. move adds bytes; done ends it.
+// track begins to tell the progress of a step. move adds bytes, done ends it.
 func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) (move func(n int), done func()) {
 	h := hold{j.ID, j.Epoch}
 	set := func(change func(p *job.Progress)) {
@@ -213,7 +217,7 @@ func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) 
 	set(func(p *job.Progress) { *p = job.Progress{What: what, Total: total} })
 	move = func(n int) {
 		set(func(p *job.Progress) { p.Done += int64(n) })
-		lives(ctx)
+		reportAlive(ctx)
 	}
 	return move, func() {
 		k.mu.Lock()
@@ -222,7 +226,7 @@ func (k *Kind) track(ctx context.Context, j *job.Job, what string, total int64) 
 	}
 }
 
-// Step implements [engine.Kind]: one switch on the state, one method for each.
+// Step implements [engine.Kind]: one switch on the state, one method for each state.
 func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	s, err := k.open(ctx, &r.Job)
 	if err != nil {
@@ -232,20 +236,20 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		}
 		return k.faulty(ctx, code, err)
 	}
-	if o, behind := k.behind(ctx, r, s); behind {
+	if o, behind := k.catchUp(ctx, r, s); behind {
 		return o
 	}
 	switch r.Job.State {
 	case job.ProcessingInputs:
-		return k.apart(ctx, r, s, k.processInputs)
+		return k.runApart(ctx, r, s, k.processInputs)
 	case job.StagingInputs:
-		return k.apart(ctx, r, s, k.stageInputs)
+		return k.runApart(ctx, r, s, k.stageInputs)
 	case job.StagingJob:
-		return k.apart(ctx, r, s, k.stageJob)
+		return k.runApart(ctx, r, s, k.stageJob)
 	case job.SubmittingJob:
 		return k.submit(ctx, r, s)
 	case job.Archiving:
-		return k.apart(ctx, r, s, k.archive)
+		return k.runApart(ctx, r, s, k.archive)
 	}
 	return engine.Fail(job.Entry{Code: job.InternalError, Message: "no step for state " + string(r.Job.State)})
 }
@@ -254,21 +258,21 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 type notes struct {
 	Handle   *runner.Handle `json:"handle,omitempty"`   // of the launch that started
 	End      *runner.End    `json:"end,omitempty"`      // of the program
-	Lost     bool           `json:"lost,omitempty"`     // it is gone and left no end
-	Said     string         `json:"said,omitempty"`     // by what launched it, where it is lost
-	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that nothing fits
-	Manifest *manifest      `json:"manifest,omitempty"` // of what is to be published in the archive
+	Lost     bool           `json:"lost,omitempty"`     // the program is gone and left no end
+	Said     string         `json:"said,omitempty"`     // words of its launcher, if the program is lost
+	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that no file fits
+	Manifest *manifest      `json:"manifest,omitempty"` // of the files to be published in the archive
 	Unread   []string       `json:"unread,omitempty"`   // results that could not be archived, and why
-	// of a launch that the host knows and the row does not: it is taken over
+	// Before is a launch that the host knows and the row does not. It is taken over.
 	Before *runner.Handle `json:"before,omitempty"`
 
-	// Of the program while it runs, in nanoseconds of its host's boot clock.
-	Limit       time.Duration `json:"limit,omitempty"`        // for how long it may run; 0: for as long as it takes
-	Overtime    bool          `json:"overtime,omitempty"`     // it has run for that long, and is being ended
-	Suspended   time.Duration `json:"suspended,omitempty"`    // for how long it was, all in all
-	SuspendedAt time.Duration `json:"suspended_at,omitempty"` // when it was, since the host's boot; 0: it is not
+	Limit     time.Duration `json:"limit,omitempty"`     // how long it may run; 0: no limit
+	Overtime  bool          `json:"overtime,omitempty"`  // its time is over, and it is being ended
+	Suspended time.Duration `json:"suspended,omitempty"` // how long it was suspended, in all
+	// when it was suspended, since the host's boot; 0: it is not
+	SuspendedAt time.Duration `json:"suspended_at,omitempty"`
 
-	Usage *host.Usage `json:"usage,omitempty"` // what it has used, where that is known
+	Usage *host.Usage `json:"usage,omitempty"` // what the program has used; nil: not known
 }
 
 func (n notes) encode() json.RawMessage {
@@ -279,7 +283,8 @@ func (n notes) encode() json.RawMessage {
 	return b
 }
 
-// Path returns the absolute path that a files URL names on this machine.
+// Path returns the absolute path that a file URL or path names on this machine. Errors are of kind
+// [job.Invalid].
 func Path(from string) (string, error) {
 	if u, err := url.Parse(from); err == nil && u.Scheme != "" && !strings.HasPrefix(from, "/") {
 		if u.Scheme != "file" || u.Host != "" {

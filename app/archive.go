@@ -25,15 +25,16 @@ const ManifestFile = "pawl-manifest.json"
 
 // A manifest lists what an archive consists of.
 type manifest struct {
-	// the folder in which the files lie until they are published; if relative, inside the archive's
-	Staged  string     `json:"staged"`
-	Files   []archived `json:"files"`
-	Folders []shelf    `json:"folders,omitempty"` // those of the files, the outer ones first
-	Skipped []string   `json:"skipped,omitempty"` // what cannot be archived, and why
+	// Staged is the folder of the files until they are published. A relative path is inside the
+	// archive's folder.
+	Staged  string          `json:"staged"`
+	Files   []archived      `json:"files"`
+	Folders []archiveFolder `json:"folders,omitempty"` // of the files, the outer ones first
+	Skipped []string        `json:"skipped,omitempty"` // files that cannot be archived, and why
 }
 
-// A shelf is a folder of an archive.
-type shelf struct {
+// A archiveFolder is a folder of an archive.
+type archiveFolder struct {
 	fileName
 	Mode fs.FileMode `json:"mode"`
 }
@@ -45,7 +46,7 @@ func (m *manifest) size() (s Size) {
 	return s
 }
 
-// folder returns where the files lie until they are published in the folder to.
+// folder returns the folder of the files until they are published in the folder to.
 func (m *manifest) folder(to string) string {
 	if path.IsAbs(m.Staged) {
 		return m.Staged
@@ -60,12 +61,12 @@ func (m *manifest) whole() bool { return path.IsAbs(m.Staged) }
 type archived struct {
 	fileName
 	Size   int64  `json:"size"`            // bytes
-	Holes  int64  `json:"holes,omitempty"` // of these: they take no room
+	Holes  int64  `json:"holes,omitempty"` // bytes of Size that take no room on disk
 	SHA256 string `json:"sha256,omitempty"`
 	Blocks string `json:"sha256_blocks,omitempty"` // instead, where the holes are very large: see [files.DigestBlocks]
 }
 
-// archivedAs returns what a manifest says of a file that was copied.
+// archivedAs returns the entry of a manifest for a file that was copied.
 func archivedAs(name string, c files.Copied, info fs.FileInfo) archived {
 	a := archived{named(name), c.Size, 0, c.SHA256, c.Blocks}
 	if holes := c.Size - files.Allocated(info); holes >= 64<<10 { // else it is about how the file system counts
@@ -74,7 +75,7 @@ func archivedAs(name string, c files.Copied, info fs.FileInfo) archived {
 	return a
 }
 
-// digested reports whether a file has the content of a, as far as its digest tells.
+// digested reports whether the content of a file fits the digest of a.
 func (a archived) digested(ctx context.Context, fsys files.FS, name string) (bool, error) {
 	digest, want := files.Digest, a.SHA256
 	if a.Blocks != "" {
@@ -84,7 +85,7 @@ func (a archived) digested(ctx context.Context, fsys files.FS, name string) (boo
 	return got == want, err
 }
 
-// fileName is the name of a file in a job's folder, as [files.Text].
+// A fileName is the name of a file in a job's folder, in the form of [files.Text].
 type fileName struct {
 	Name string `json:"name"`
 }
@@ -93,9 +94,8 @@ func named(name string) fileName { return fileName{files.Text(name)} }
 
 func (n fileName) String() string { return files.Name(n.Name) }
 
-// archive copies the results in four parts, each of which can be done again: upload under a name
-// that carries the epoch; commit the manifest; give the files their names; clean the folder. Then
-// the job ends.
+// archive stores the results in four parts. Each part can be done again: upload under a name with
+// the epoch, commit the manifest, give the files their names, clean the folder. Then the job ends.
 func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.Outcome {
 	if k.cfg.Ran != nil && s.notes.End != nil {
 		k.cfg.Ran(ctx, s.job, *s.notes.End)
@@ -110,8 +110,8 @@ func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.
 	return o
 }
 
-// leaveNothing removes copies of results that are not part of the archive. What it cannot remove
-// the next sweep removes.
+// leaveNothing removes copies of results that are not part of the archive. The next sweep removes
+// the rest.
 func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	to := s.to
 	if s.own() {
@@ -231,7 +231,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	return done
 }
 
-// unarchived ends a job whose files stay where they are, because archive.on says so.
+// unarchived ends a job whose files stay in its folder, because archive.on says so.
 func (k *Kind) unarchived(s *program, verdict job.Entry) engine.Outcome {
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
@@ -288,7 +288,7 @@ func forced(e *runner.End) bool {
 	return e.Signal == int(syscall.SIGTERM) || e.Signal == int(syscall.SIGKILL)
 }
 
-// lasted is for how long a program went on, as its time limit counts: from the start of its launch,
+// lasted returns how long a program ran, as its time limit counts: from the start of its launch,
 // without the time for which it was suspended.
 func (s *program) lasted() time.Duration {
 	lasted := s.notes.End.Ran - s.notes.Suspended
@@ -301,17 +301,17 @@ func (s *program) lasted() time.Duration {
 // signalName names a signal, as in "signal 9 (killed)".
 func signalName(n int) string { return fmt.Sprintf("signal %d (%s)", n, syscall.Signal(n)) }
 
-// staging is the beginning of the names of the folders in which results of a job lie before they
+// staging returns the beginning of the names of the folders that hold results of a job before they
 // are published.
 func staging(id job.ID) string { return stagingPrefix + id.String() + "-" }
 
 const stagingPrefix = ".pawl-"
 
-// publish gives the files of the manifest the names asked for. It replaces what was there before
-// only if it is told to, and finds what it had already published. What it published before it
-// failed it takes back: the next attempt may bring other content.
+// publish gives the files of the manifest their names. It replaces files that were there only if
+// the spec says so, and finds files that it published before a crash. If it fails it takes back
+// what it has published, because the next attempt may have other content.
 func (k *Kind) publish(ctx context.Context, s *program) (err error) {
-	var made []shelf
+	var made []archiveFolder
 	var published []string
 	defer func() {
 		if err == nil || ctx.Err() != nil || s.spec.Archive.Overwrite {
@@ -319,7 +319,7 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 		}
 		border := k.border()
 		for _, f := range made { // it may be sealed
-			border.shelf(ctx, s, path.Join(s.to, f.String()), f.Mode) //nolint:errcheck // what stays for that is told below
+			border.makeFolder(ctx, s, path.Join(s.to, f.String()), f.Mode) //nolint:errcheck // what stays for that is told below
 		}
 		for _, name := range published {
 			if border.outside(ctx, s, path.Dir(name)) != nil {
@@ -335,12 +335,12 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 		return k.publishWhole(ctx, s)
 	}
 	border, staged := k.border(), m.folder(s.to)
-	if made, err = k.shelves(ctx, border, s); err != nil {
+	if made, err = k.archiveFolders(ctx, border, s); err != nil {
 		return err
 	}
 	for _, f := range m.Files {
 		name, from := path.Join(s.to, f.String()), path.Join(staged, f.String())
-		moves(ctx, name)
+		reportAt(ctx, name)
 		if err := errors.Join(border.outside(ctx, s, path.Dir(from)),
 			border.outside(ctx, s, path.Dir(name))); err != nil {
 			return err
@@ -393,9 +393,9 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 	return ctx.Err()
 }
 
-// shelves makes the folders of an archive in a folder of the user's, and returns those that were
-// not there. Others keep the mode that they have.
-func (k *Kind) shelves(ctx context.Context, border *border, s *program) (made []shelf, err error) {
+// archiveFolders makes the folders of an archive in a folder of the user, and returns the new ones. Others
+// keep their mode.
+func (k *Kind) archiveFolders(ctx context.Context, border *border, s *program) (made []archiveFolder, err error) {
 	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err
 	}
@@ -404,7 +404,7 @@ func (k *Kind) shelves(ctx context.Context, border *border, s *program) (made []
 		_, err := k.cfg.Files.Stat(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			made = append(made, f)
-			err = border.shelf(ctx, s, name, f.Mode)
+			err = border.makeFolder(ctx, s, name, f.Mode)
 		} else {
 			err = border.mkdir(ctx, s, name)
 		}
@@ -415,7 +415,7 @@ func (k *Kind) shelves(ctx context.Context, border *border, s *program) (made []
 	return made, nil
 }
 
-// list is the content of the manifest that lies in the archive.
+// list returns the content of the manifest file in the archive.
 func (s *program) list(m *manifest) ([]byte, error) {
 	return json.MarshalIndent(struct {
 		Job     job.ID     `json:"job"`
@@ -443,8 +443,8 @@ func (k *Kind) publishWhole(ctx context.Context, s *program) error {
 	return ctx.Err()
 }
 
-// published reports whether the archive that is there is the one of the manifest, and not of an
-// earlier attempt, say.
+// published reports whether the archive that is there is the one of the manifest. It might be that
+// of an earlier attempt.
 func (k *Kind) published(ctx context.Context, s *program) bool {
 	list, err := s.list(s.notes.Manifest)
 	if err != nil {
@@ -491,8 +491,8 @@ func (k *Kind) clean(ctx context.Context, s *program) error {
 	return k.cfg.Host.Files().Remove(ctx, made.folder)
 }
 
-// result is what is kept of a job that ended: how its program did, as far as that is known, and
-// where its results are.
+// result returns what is kept of a job that has ended: how its program ended, and where its results
+// are.
 func (s *program) result() json.RawMessage {
 	var r struct {
 		ExitCode *int      `json:"exit_code,omitempty"`

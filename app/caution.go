@@ -13,32 +13,32 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A watcher reads what programs can write. Should such a look ever kill its process, it would kill
-// the next one as well, which begins with the same look. So a watch that follows one that was
-// killed is cautious until it has looked at all programs: it looks at one after the other, and says
-// beforehand at which. After [mostDeaths] a job is not looked at any more.
+// A watcher reads files that programs can write. If such a look ever kills its process, it also
+// kills the next one, which begins with the same look. So after a watch that was killed the next
+// watch is cautious until it has looked at all programs: it looks at one after the other, and first
+// notes at which one. After [mostDeaths] it looks no more at that job.
 
-// mostDeaths is in how many looks at a job a watcher may be killed: as often as a job may kill its
+// mostDeaths is how often looks at one job may kill a watcher: as often as a job may kill its
 // worker while it is the only suspect.
 const mostDeaths = job.PoisonAt - job.AloneAt
 
-// watchingNote is the name of a folder in the spool, where watches do not see it: it is there while
-// a watch goes on, or was killed. In it a cautious watch makes a folder <job>.<n> while it looks at
-// a job in whose looks n watches were killed, with this one. A folder is there or not, and leaves
-// nothing half written.
+// watchingNote is a folder in the spool. It is there while a watch goes on, or after a watch was
+// killed. While a cautious watch looks at a job it makes a folder <job>.<n> in it, where n counts
+// the looks at the job that may have killed a watch, with this one. A folder is there or not; it is
+// never half written.
 const watchingNote = ".watching"
 
-// caution is what a watch knows of the one before it. The zero value is not cautious.
+// A caution is what a watch knows of the watch before it. The zero caution is not cautious.
 type caution struct {
 	fs   files.FS
 	dir  string
 	on   bool
-	died map[job.ID]int // in how many looks at a job watches were killed
+	died map[job.ID]int // how many looks at a job have killed a watch
 }
 
-// heed finds out whether the watch before was killed, and notes that this one goes on. What it
-// cannot note costs only caution.
-func heed(ctx context.Context, fsys files.FS, spool string) caution {
+// newCaution finds out whether the watch before was killed, and notes that this one goes on. If it cannot
+// note that, only caution is lost.
+func newCaution(ctx context.Context, fsys files.FS, spool string) caution {
 	c := caution{fs: fsys, dir: path.Join(spool, watchingNote), died: map[job.ID]int{}}
 	infos, err := fsys.List(ctx, c.dir)
 	c.on = err == nil
@@ -54,7 +54,7 @@ func heed(ctx context.Context, fsys files.FS, spool string) caution {
 	return c
 }
 
-// look looks at what a job left, unless looks at it have killed too many.
+// look looks at the files of a job, unless looks at it have killed too many watches.
 func (c *caution) look(ctx context.Context, id job.ID, look func() error) error {
 	switch {
 	case c.deadly(id):
@@ -69,14 +69,14 @@ func (c *caution) look(ctx context.Context, id job.ID, look func() error) error 
 	return look()
 }
 
-// deadly reports whether a job is not looked at any more.
+// deadly reports whether a job is no longer looked at.
 func (c *caution) deadly(id job.ID) bool { return c.died[id] >= mostDeaths }
 
-// errDeadly says that a job is not looked at.
+// errDeadly says that a job is no longer looked at.
 var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody "+
 	"looks any more", mostDeaths)
 
-// forget begins anew with a job whose program is over: another attempt may be harmless.
+// forget forgets the deaths of a job whose program is over: another attempt may be harmless.
 func (c *caution) forget(ctx context.Context, id job.ID) {
 	for n := range c.died[id] {
 		_ = c.fs.Remove(ctx, path.Join(c.dir, fmt.Sprintf("%s.%d", id, n+1)))
@@ -84,7 +84,7 @@ func (c *caution) forget(ctx context.Context, id job.ID) {
 	delete(c.died, id)
 }
 
-// relax ends the caution: all programs were looked at.
+// relax ends the caution because all programs were looked at.
 func (c *caution) relax() { c.on = false }
 
 // end notes that the watch ended in good order.
@@ -92,8 +92,8 @@ func (c *caution) end(ctx context.Context) {
 	_ = c.fs.Remove(context.WithoutCancel(ctx), c.dir)
 }
 
-// look tells what has become of programs: in one look, or one after the other while the watch is
-// cautious. Of one that is not looked at any more something may run, so it is ended.
+// look tells the state of programs: in one look, or one by one while the watch is cautious. A
+// program that is no longer looked at may run, so it is ended.
 func (x *watch) look(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	deadly := func(h runner.Handle) bool { return x.caution.deadly(h.Key.Job) }
 	if !x.caution.on && !slices.ContainsFunc(hs, deadly) {

@@ -21,8 +21,8 @@ import (
 
 // How the watcher hears of ends, and what it makes of them.
 
-// takeIn makes changes of the messages in the spool. One that is not whole, or whose job is not yet
-// in monitor, stays; one whose job is past it goes.
+// takeIn makes changes from the messages in the spool. A message stays if it is not whole, or if
+// its job is not yet in monitor. It goes if its job is past that launch.
 func (x *watch) takeIn(ctx context.Context) error {
 	if len(x.ends) == 0 {
 		return nil
@@ -91,21 +91,21 @@ func (x *watch) takeIn(ctx context.Context) error {
 	return x.sort(ctx, strangers)
 }
 
-// torn has a message read again in a moment that is not whole: it is being written, or what wrote
-// it is gone. So its program is looked at, too.
+// torn makes the watch read a message again that is not whole: its writer is at work, or is gone.
+// So the program is looked at, too.
 func (x *watch) torn(w *watched) {
 	if w.since.IsZero() {
 		w.since = time.Now()
 	}
 	w.looked, x.open[w] = false, true
-	if time.Since(w.since) < patience {
+	if time.Since(w.since) < wrapperGrace {
 		x.lookIn(lookAgain)
 	} else {
 		x.lookIn(time.Second)
 	}
 }
 
-// sort looks up the jobs of messages that fit no program known to run.
+// sort looks up the jobs of messages that fit no running program.
 func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error {
 	if len(strangers) == 0 {
 		return nil
@@ -144,7 +144,7 @@ func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error
 	return nil
 }
 
-// discard removes a message that has been taken in.
+// discard removes a message that was taken in.
 func (x *watch) discard(ctx context.Context, name string) {
 	delete(x.ends, name)
 	if name == "" {
@@ -156,27 +156,27 @@ func (x *watch) discard(ctx context.Context, name string) {
 	crash.At("watch.discarded")
 }
 
-// An ending is the end of a program, or without end the news that it is gone.
+// An ending is the end of a program. Without end it is the news that the program is gone.
 type ending struct {
 	w    *watched
 	end  *runner.End
 	name string // of the message, if there was one
 
-	usage *host.Usage      // what it has used, where the host knows
-	kept  []runner.Remnant // what asked to outlive it
-	stuck []runner.Remnant // what of it cannot be ended
-	said  string           // by what launched it, where it is gone
+	usage *host.Usage      // what it has used; nil: not known
+	kept  []runner.Remnant // processes that asked to outlive it
+	stuck []runner.Remnant // processes of it that cannot be ended
+	said  string           // words of its launcher, if the program is gone
 }
 
-// with returns the ending with what a look at the program told besides.
+// with returns the ending with the other news of a look at the program.
 func (o *ending) with(s runner.Status) ending {
 	done := *o
 	done.usage, done.said, done.kept = s.Usage, s.Said, s.Kept
 	return done
 }
 
-// finish puts jobs whose program is over back on their queue, all in one call, and removes the
-// messages after that.
+// finish puts jobs whose program is over back on their queues, all in one call. Then it removes the
+// messages.
 func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil
@@ -226,13 +226,14 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	return nil
 }
 
-// again has a program looked at in a moment as if nothing were known of its end.
+// again makes the watch look at a program soon, as if its end were not known.
 func (x *watch) again(w *watched) {
 	w.looked, w.killing, x.open[w] = false, false, true
 	x.lookIn(time.Second)
 }
 
-// change is what an end makes of the job: its results are to be archived, whatever the end.
+// change returns the change that an end makes of the job: its results are archived, whatever the
+// end was.
 func (o *ending) change(f job.Fence) job.Change {
 	n := o.w.notes
 	n.End, n.Lost, n.Usage, n.Said = o.end, o.end == nil, o.usage, o.said

@@ -12,27 +12,28 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Evidence is what is kept of a program that failed, with the event that tells of it.
+// Evidence is what is kept of a program that failed. It is the data of the event that tells of the
+// failure.
 type Evidence struct {
 	Attempt    int               `json:"attempt"`
-	Command    []string          `json:"command"` // with its macros replaced
+	Command    []string          `json:"command"` // after its macros were replaced
 	Host       string            `json:"host"`
 	Folder     string            `json:"folder"`
-	ExitCode   *int              `json:"exit_code,omitempty"` // none: it was killed, or is lost
+	ExitCode   *int              `json:"exit_code,omitempty"` // missing: it was killed, or is lost
 	Signal     int               `json:"signal,omitempty"`
 	NotStarted string            `json:"not_started,omitempty"` // why it could not be started
 	Began      time.Time         `json:"began,omitzero"`
 	Ended      time.Time         `json:"ended,omitzero"`
 	Ran        string            `json:"ran,omitempty"`
-	Suspended  string            `json:"suspended,omitempty"` // for how long, of that
+	Suspended  string            `json:"suspended,omitempty"` // how much of that it was suspended
 	Usage      *Usage            `json:"usage,omitempty"`
-	Logs       map[string]string `json:"logs,omitempty"` // the last lines of each, by name
+	Logs       map[string]string `json:"logs,omitempty"` // the last 2 KiB of each, by file name
 }
 
 // tailBytes is how much of the end of a log is kept as evidence.
 const tailBytes = 2048
 
-// evidence keeps what helps to find the cause of a failure. What cannot be read is left out.
+// evidence returns what helps to find the cause of a failure. It leaves out what cannot be read.
 func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	ev := Evidence{
 		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(),
@@ -60,15 +61,16 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 
 // Usage is what a program had used when it ended.
 type Usage struct {
-	User    job.Duration `json:"user"`              // processor time of the program and all that it waited for
-	System  job.Duration `json:"system"`            // of the kernel on their behalf
-	MaxRSS  int64        `json:"max_rss,omitempty"` // the most memory that one of them had, in bytes; 0: not known
+	// processor time of the program and of the processes that it waited for
+	User    job.Duration `json:"user"`
+	System  job.Duration `json:"system"`            // processor time of the kernel for them
+	MaxRSS  int64        `json:"max_rss,omitempty"` // the most memory of one of them, in bytes; 0: not known
 	Read    int64        `json:"read,omitempty"`    // bytes that came from disks
 	Written int64        `json:"written,omitempty"` // bytes that went to disks
 }
 
-// usage returns what the program has used, as far as anybody knows: its wrapper tells the processor
-// time, and the host the rest if the program ended while this process looked on.
+// usage returns what the program has used. Its wrapper tells the processor time. The host tells the
+// rest if this process looked on when the program ended.
 func (s *program) usage() *Usage {
 	switch u, e := s.notes.Usage, s.notes.End; {
 	case u != nil:
@@ -79,7 +81,7 @@ func (s *program) usage() *Usage {
 	return nil
 }
 
-// tail returns the last n bytes of a file, from the beginning of a line on if there is one.
+// tail returns the last n bytes of a file, if possible from the beginning of a line.
 func tail(ctx context.Context, fsys files.FS, name string, n int64) ([]byte, error) {
 	f, err := fsys.Open(ctx, name)
 	if err != nil {

@@ -14,25 +14,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A job that is canceled while it is archived ends at once, wherever it stands; after a crash there
-// may be no worker that knows what was copied already. Copies for the service's own archive lie in
-// one folder until they are published, where they are found by their names. Of copies in a folder
-// of the user's a note is made before the first one, which goes when nothing but the published
-// files is left. Whoever finds either of a job that has ended takes the copies away. So it is with
-// the folder that is made to see whether the user's can be written.
+// A job that is canceled while it is archived ends at once. After a crash there may be no worker
+// that knows its copies. Copies for the service's own archive lie in one folder until they are
+// published; their names tell their jobs. Before the first copy in a folder of the user a note is
+// made. It goes when only published files are left. A sweep that finds copies or a note of an ended
+// job removes the copies. The folder that tries whether the user's folder can be written has a note,
+// too.
 
-// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder,
-// for that is there or not, with the job's id for its name.
+// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder
+// with the id of the job as its name: a folder is there or not.
 const notesFolder = ".archiving"
 
 func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
 
-// stagingFolder is where copies lie that are to be an archive of the service's own.
+// stagingFolder returns the folder of copies for the service's own archive.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
-// tidy removes what is left of copying results to an archive, of all runs of the job, and then the
-// note. to is the folder that the user named for the results; "": none, or it is not known. Where
-// there is no note it may be out of reach.
+// tidy removes the rest of copying results to an archive, of all runs of the job, and then the
+// note. to is the folder that the user named for the results; empty: none, or not known. Without a
+// note it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	note := k.note(id)
 	_, noted := k.cfg.Host.Files().Stat(ctx, note)
@@ -59,8 +59,8 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	return k.cfg.Host.Files().Remove(ctx, note)
 }
 
-// Sweep tidies up behind jobs that ended while they were archived. What it cannot remove of one
-// holds up no other.
+// Sweep tidies up behind jobs that ended while they were archived. It goes on after an error and
+// returns all errors together. It may be called at any time.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	noted, err := files.Names(ctx, k.cfg.Host.Files(), path.Join(k.cfg.Work, notesFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +103,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	return errors.Join(left...)
 }
 
-// copied returns the job that a note, or a folder of copies, is named after.
+// copied returns the job after which a note or a folder of copies is named.
 func copied(name string) (job.ID, bool) {
 	if rest, ok := strings.CutPrefix(name, stagingPrefix); ok {
 		if i := strings.LastIndexByte(rest, '-'); i >= 0 {

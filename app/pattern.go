@@ -14,35 +14,36 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Pattern is what users write to choose among the files of a folder. The zero Pattern matches
-// nothing.
+// A Pattern chooses files of a folder, as users write it. The zero Pattern matches nothing. A
+// Pattern of [ParsePattern] is safe for concurrent use.
 type Pattern struct {
 	text     string
 	glob     string
-	anchored bool           // glob is matched from the folder on, not against each element
+	anchored bool           // glob counts from the top folder; otherwise it is matched against the last name
 	expr     *regexp.Regexp // instead of glob
-	work     int            // at most so many steps for each byte of a path
+	work     int            // a bound of the steps for each byte of a path
 	around   *folders       // nil: it remembers nothing
 }
 
-// Patterns come from users, and the work of a match has to have a bound: alternatives in braces
-// multiply, and so do repetitions of a regular expression.
+// Patterns come from users, so the work of a match is bounded: alternatives in braces multiply, and
+// so do repetitions of a regular expression.
 const (
 	maxPattern      = 1000   // bytes
 	maxAlternatives = 256    // globs without braces that a glob stands for
 	maxWork         = 10_000 // of one pattern, see [Pattern]
 )
 
-// ParsePattern reads a pattern, which is a glob or, with re: before it, a regular expression.
+// ParsePattern reads a pattern: a glob, or a regular expression with re: before it.
 //
-// In a glob, * and ? match anything but a slash, ** any number of folders, [a-z] and [!a-z] one
-// character, {a,b} one of the alternatives; a backslash takes the meaning from the next character.
-// A glob without a slash matches a name in any folder. One with a slash counts from the folder at
-// the top: /logs and ./logs are the logs there. A slash at the end says nothing.
+// In a glob, * and ? match anything but a slash, ** matches any number of folders, [a-z] and [!a-z]
+// match one character, and {a,b} matches one of the alternatives. A backslash takes the meaning
+// from the next character. A glob without a slash matches a name in any folder. A glob with a slash
+// counts from the top folder: /logs and ./logs are the logs there. A slash at the end means
+// nothing.
 //
-// A regular expression (Go's syntax) has to match the whole path, slashes included.
+// A regular expression has Go's syntax and must match the whole path, with its slashes.
 //
-// A pattern that is not right is of kind [job.Invalid], and the message says what to change.
+// The error is of kind [job.Invalid] and says what to change.
 func ParsePattern(text string) (Pattern, error) {
 	p, err := checkPattern(text)
 	if err != nil {
@@ -51,7 +52,7 @@ func ParsePattern(text string) (Pattern, error) {
 	return p, p.compile()
 }
 
-// compile makes a pattern that was checked ready to match.
+// compile prepares a checked pattern for matches.
 func (p *Pattern) compile() error {
 	expr, ok := strings.CutPrefix(p.text, "re:")
 	if !ok {
@@ -68,7 +69,7 @@ func (p *Pattern) compile() error {
 	return nil
 }
 
-// checkPattern is ParsePattern without what costs: a regular expression is not compiled.
+// checkPattern is ParsePattern without its costs: it does not compile a regular expression.
 func checkPattern(text string) (Pattern, error) {
 	invalid := func(what string) (Pattern, error) {
 		return Pattern{}, job.Errorf(job.Invalid, "pattern %q %s", text, what)
@@ -124,8 +125,8 @@ func checkPattern(text string) (Pattern, error) {
 	return Pattern{text: text, glob: glob, anchored: anchored, work: work}, nil
 }
 
-// workOf returns how many instructions a regular expression is compiled to, about; more than
-// maxWork where there are more.
+// workOf returns about how many instructions a regular expression has. The answer is exact enough
+// up to maxWork.
 func workOf(re *syntax.Regexp) int {
 	work := 2 + len(re.Rune)/32 // a class has many ranges
 	if re.Op == syntax.OpLiteral {
@@ -142,7 +143,7 @@ func workOf(re *syntax.Regexp) int {
 	return work
 }
 
-// alternatives is how many globs without braces a valid glob stands for, or more.
+// alternatives returns how many globs without braces a valid glob stands for, or more.
 func alternatives(glob string) int {
 	all, open := 1, []int(nil) // open counts, for each brace that is not closed yet
 	for i := 0; i < len(glob) && all <= maxAlternatives; i++ {
@@ -161,8 +162,8 @@ func alternatives(glob string) int {
 	return all
 }
 
-// Match reports whether a path, relative to the folder and clean, is meant. A pattern that matches
-// a folder means all that is below it, too.
+// Match reports whether p matches a path or one of the folders that it is in. name is relative to
+// the top folder, and clean.
 func (p Pattern) Match(name string) bool {
 	if p.names(name) {
 		return true
@@ -174,7 +175,7 @@ func (p Pattern) Match(name string) bool {
 	return name != "" && around.match(&p, path.Dir(name))
 }
 
-// names reports whether p matches a path itself, and not only a folder around it.
+// names reports whether p matches the path itself, not one of its folders.
 func (p *Pattern) names(name string) bool {
 	switch {
 	case name == "":
@@ -188,5 +189,5 @@ func (p *Pattern) names(name string) bool {
 	return p.glob != "" && doublestar.MatchUnvalidated(p.glob, name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// String is the pattern as it was written.
+// String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }

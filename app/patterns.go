@@ -8,16 +8,15 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Bounds of all patterns of an archive together. They bound the memory for them, and the work for
-// each byte of the path of a file that a program left.
+// Bounds of all patterns of an archive together. They bound the memory of the patterns, and the work
+// for each byte of a path.
 const (
 	maxPatterns     = 1000
 	maxPatternBytes = 64 << 10
 	maxPatternWork  = 2 * maxWork
 )
 
-// patternsOf reads the patterns of an archive, ready for one goroutine that matches the paths of a
-// tree.
+// patternsOf reads the patterns of an archive for one goroutine that matches the paths of a tree.
 func patternsOf(a *job.Archive) (p patterns, err error) {
 	if p, err = checkPatterns(a); err != nil {
 		return p, err
@@ -33,8 +32,8 @@ func patternsOf(a *job.Archive) (p patterns, err error) {
 	return p, nil
 }
 
-// checkPatterns reads the patterns of an archive without what costs; they do not match. Its error
-// is a [job.SpecError].
+// checkPatterns reads the patterns of an archive without the costs of compiling them. They do not
+// match. Its error is a [job.SpecError].
 func checkPatterns(a *job.Archive) (p patterns, err error) {
 	var problems []job.Problem
 	number, bytes := len(a.Include)+len(a.Exclude)+len(a.Required), 0
@@ -79,9 +78,9 @@ func checkPatterns(a *job.Archive) (p patterns, err error) {
 	return p, nil
 }
 
-// Folders are what a pattern remembers of the folders around the path that it matched last, each in
-// the one before. What a folder matches all below it does: of each path of a tree only the last
-// name is new.
+// folders is what a pattern remembers of the folders of the path that it matched last, the outer
+// ones first. A match of a folder holds for everything in it, so only the last name of each path of
+// a tree is new.
 type folders struct{ last []folderMatch }
 
 type folderMatch struct {
@@ -89,7 +88,7 @@ type folderMatch struct {
 	matches bool
 }
 
-// match reports whether p matches a folder, or one around it.
+// match reports whether p matches a folder or one that it is in.
 func (f *folders) match(p *Pattern, dir string) bool {
 	if dir == "." || dir == "/" {
 		return false

@@ -14,37 +14,38 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A program is everything that a step needs to know of its job.
+// A program is what a step knows of its job.
 type program struct {
 	job     *job.Job
-	given   job.Spec // with its defaults, and with its macros
-	spec    job.Spec // without macros
+	given   job.Spec // with its defaults and its macros
+	spec    job.Spec // with its macros replaced
 	environ map[string]string
 	notes   notes
 	dir     string // the job's folder
 	to      string // the folder of its archive
 
-	published bool // its results are there
+	published bool // its results are in its archive
 }
 
-// Resolved is the resolved spec of a program: the spec with its defaults, and what its macros stand
-// for where that does not follow from the job.
+// A Resolved is the resolved spec of a program: the spec with its defaults, and the values of
+// macros that do not follow from the job.
 type Resolved struct {
 	job.Spec
-	Folder  string            `json:"folder"`
+	Folder  string            `json:"folder"`            // the job's folder
 	Results string            `json:"results"`           // the folder of the archive
-	Environ map[string]string `json:"environ,omitempty"` // the system's variables for ${ENV:…}, as they were
+	Environ map[string]string `json:"environ,omitempty"` // the system's variables for ${ENV:…}
 	Staged  Size              `json:"staged,omitzero"`   // the inputs, as they were found
 }
 
-// Size is how much there is of something.
+// A Size is an amount of files.
 type Size struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
-	Holes int64 `json:"holes,omitempty"` // of the bytes: they take no room
+	Holes int64 `json:"holes,omitempty"` // bytes of Bytes that take no room on disk
 }
 
-// add counts a file. What is beyond all numbers stays there: holes can be of any size.
+// add counts a file. A sum beyond the largest number stays at that number, because holes can have
+// any size.
 func (s *Size) add(size, holes int64) {
 	s.Files++
 	s.Bytes, s.Holes = sum(s.Bytes, size), sum(s.Holes, holes)
@@ -57,7 +58,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// open reads the job's documents and replaces the macros.
+// open reads the documents of a job and replaces the macros.
 func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 	s := &program{job: j}
 	if len(j.Work) > 0 {
@@ -93,7 +94,7 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 	return s, err
 }
 
-// environ returns the variables of the system that the macros of spec ask for.
+// environ returns the variables of the system that macros of spec name.
 func (k *Kind) environ(ctx context.Context, spec *job.Spec) (map[string]string, error) {
 	names := spec.Variables()
 	if len(names) == 0 {
@@ -154,7 +155,7 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 	if err != nil {
 		return ""
 	}
-	return k.leads(to)
+	return k.realPath(to)
 }
 
 // system returns the name of the system, without that of the machine.
@@ -163,7 +164,7 @@ func (s *program) system() string {
 	return name
 }
 
-// own reports whether the archive has a folder of the service's to itself.
+// own reports whether the archive is a folder of the service's own.
 func (s *program) own() bool { return s.given.Archive.To == "" }
 
 // expand replaces the macros of a spec.
@@ -174,7 +175,7 @@ func (s *program) expand(spec job.Spec) (job.Spec, error) {
 	})
 }
 
-// macro returns what a macro of [job.Macros] stands for.
+// macro returns the value of a macro of [job.Macros].
 func (s *program) macro(name string) string {
 	r := s.given.Resources
 	switch name {
@@ -216,10 +217,10 @@ func (s *program) macro(name string) string {
 	return "" // of an app, without one
 }
 
-// scriptFile is where the script of a job is put, in its folder.
+// scriptFile is where the script of a job is in its folder.
 const scriptFile = runner.Folder + "/script"
 
-// argv returns the program and its arguments, as they are launched.
+// argv returns the program and its arguments for the launch.
 func (s *program) argv() []string {
 	argv := append([]string(nil), s.spec.Launch...)
 	switch name := path.Join(s.dir, scriptFile); {
@@ -233,7 +234,7 @@ func (s *program) argv() []string {
 	return append(argv, s.spec.Arguments...)
 }
 
-// program is what messages call the program.
+// program returns what messages call the program.
 func (s *program) program() string {
 	if s.spec.Script != "" {
 		return "the script"
@@ -241,8 +242,8 @@ func (s *program) program() string {
 	return path.Base(s.spec.Command[0])
 }
 
-// inside returns the absolute name of a file in the job's folder. Macros may have made anything of
-// what was checked when the job was submitted.
+// inside returns the absolute name of a file in the job's folder. It checks again, because macros
+// may have changed what was checked at the submission.
 func (s *program) inside(field, name string) (string, error) {
 	full := path.Join(s.dir, name)
 	switch own := path.Join(s.dir, runner.Folder); {
@@ -256,8 +257,8 @@ func (s *program) inside(field, name string) (string, error) {
 	return full, nil
 }
 
-// Places returns the folder of a job and that of its archive, once PROCESSING_INPUTS has chosen
-// them.
+// Places returns the folder of a job and the folder of its archive. They are empty until
+// PROCESSING_INPUTS has chosen them.
 func Places(j *job.Job) (folder, results string) {
 	var r Resolved
 	if json.Unmarshal(j.Resolved, &r) != nil {

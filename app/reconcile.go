@@ -18,18 +18,19 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Report compares what a host knows of jobs with the rows of the database, which may have been
-// restored to an earlier point in time.
+// A Report compares what a host knows of jobs with the rows of the database. They differ after the
+// database was restored to an earlier point in time.
 type Report struct {
 	Machine string  `json:"machine"`
-	Agree   int     `json:"agree"`  // jobs of which the host knows nothing that their rows do not
+	Agree   int     `json:"agree"`  // jobs whose rows know all that the host knows
 	Behind  []Found `json:"behind"` // jobs whose rows know less than the host
-	// what belongs to no job of the database, or runs for one that has ended there
+	// Unknown is what belongs to no job of the database, and what runs for a job that has ended
+	// there.
 	Unknown []Found  `json:"unknown"`
-	Unread  []string `json:"unread,omitempty"` // what could not be looked at, and why: nothing of it was compared
+	Unread  []string `json:"unread,omitempty"` // what could not be looked at and compared, and why
 }
 
-// unread notes what could not be looked at, if others can all the same.
+// unread notes what could not be looked at, if the rest can be. Otherwise it returns err.
 func (r *Report) unread(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -41,20 +42,20 @@ func (r *Report) unread(ctx context.Context, what string, err error) error {
 	return nil
 }
 
-// Found is what a host knows, and the database does not.
+// A Found is something that a host knows and the database does not.
 type Found struct {
 	Job      job.ID    `json:"job"`
-	Name     string    `json:"name,omitempty"`  // by the row; empty: there is none
-	State    job.State `json:"state,omitempty"` // the same
+	Name     string    `json:"name,omitempty"`  // of the row; empty: there is no row
+	State    job.State `json:"state,omitempty"` // of the row; empty: there is no row
 	Program  Trail     `json:"program"`
-	Attempt  int       `json:"attempt,omitempty"` // of the newest launch, where the folder is there
+	Attempt  int       `json:"attempt,omitempty"` // of the newest launch, if the folder is there
 	Launch   int       `json:"launch,omitempty"`
 	ExitCode *int      `json:"exit_code,omitempty"`
-	Since    time.Time `json:"since,omitzero"`    // when it ended; of one that runs, when it began
-	Folder   string    `json:"folder,omitempty"`  // where it is there
-	Results  string    `json:"results,omitempty"` // the same, in the service's own archive
-	Became   job.State `json:"became,omitempty"`  // of a row that was brought up to date meanwhile
-	Removed  bool      `json:"removed,omitempty"` // what was unknown was ended, and its folder removed
+	Since    time.Time `json:"since,omitzero"`    // when it ended, or when it began if it runs
+	Folder   string    `json:"folder,omitempty"`  // if it is there
+	Results  string    `json:"results,omitempty"` // in the service's own archive, if they are there
+	Became   job.State `json:"became,omitempty"`  // the state of the row after it was brought up to date
+	Removed  bool      `json:"removed,omitempty"` // it was unknown: it was ended, and its folder removed
 
 	row    *job.Job
 	handle *runner.Handle
@@ -68,24 +69,24 @@ type Trail string
 // The trails.
 const (
 	Runs        Trail = "runs"
-	Over        Trail = "ended"        // and its folder is there
+	Over        Trail = "ended"        // it ended, and its folder is there
 	Cleaned     Trail = "cleaned"      // it ended, and its folder was removed
-	NotLaunched Trail = "not launched" // there is a folder of the job
+	NotLaunched Trail = "not launched" // there is only a folder of the job
 )
 
-// looked is how many rows are looked up at once.
-const looked = 500
+// compareAtOnce is how many rows are compareAtOnce up at once.
+const compareAtOnce = 500
 
-// Compare asks the host what it knows, of the newest jobs, about so many, or of all for 0, and
-// compares it with the rows. It changes nothing. A job that moves meanwhile counts as agreed:
-// whoever has it in hand asks for itself.
+// Compare asks the host what it knows of jobs, and compares that with the rows. newest is about how
+// many jobs it compares, the newest ones; 0: all. It changes nothing. A job that moves meanwhile
+// counts as agreed, because the process that has it asks the host itself.
 func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Report, error) {
 	rep := Report{Machine: k.cfg.Host.ID(), Behind: []Found{}, Unknown: []Found{}}
 	known, err := k.known(ctx, newest, &rep)
 	if err != nil {
 		return rep, fmt.Errorf("ask the host: %w", err)
 	}
-	for part := range slices.Chunk(known, looked) {
+	for part := range slices.Chunk(known, compareAtOnce) {
 		if err := k.compare(ctx, rows, part, &rep); err != nil {
 			return rep, fmt.Errorf("compare with the host: %w", err)
 		}
@@ -105,8 +106,8 @@ func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Repo
 	return rep, nil
 }
 
-// known lists the jobs that the host knows, by their folders, results, messages and marks, in the
-// order in which they were made. What is only archived counts when all are asked for.
+// known lists the jobs that the host knows by their folders, results, messages and marks, oldest
+// first. Jobs that are only archived count when all are asked for.
 func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
@@ -177,7 +178,7 @@ func (r *Report) tenants(ctx context.Context, list func(context.Context, string)
 	return nil
 }
 
-// compare sorts jobs that the host knows by what their rows know of them.
+// compare sorts jobs that the host knows by what their rows know.
 func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, rep *Report) error {
 	find := func(known []Found) (map[job.ID]*job.Job, error) {
 		ids := make([]job.ID, len(known))
@@ -230,7 +231,7 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 	return nil
 }
 
-// differs asks the host for what it knows of a job beyond its row, and reports whether that is
+// differs asks the host what it knows of a job beyond its row, and reports whether there is
 // anything.
 func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 	row, marked := f.row, f.Program == Cleaned
@@ -277,13 +278,13 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 	return f.handle != nil, nil
 }
 
-// proves reports whether a row has the manifest of its job's results.
+// proves reports whether a row has the manifest of its results.
 func proves(j *job.Job) bool {
 	var n notes
 	return json.Unmarshal(j.Work, &n) == nil && n.Manifest != nil
 }
 
-// probe finds out which of the programs run.
+// probe finds out which programs run.
 func (k *Kind) probe(ctx context.Context, list []Found) error {
 	var at []*Found
 	var handles []runner.Handle
@@ -316,9 +317,10 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 	return nil
 }
 
-// EndUnknown ends what is left of a program that no job of the database stands for, and removes its
-// folder and messages, and copies that were not published; of a job that has ended there, its
-// program alone. Results in an archive stay.
+// EndUnknown ends what is left of a program that has no job in the database. It removes its folder,
+// its messages, and copies that were not published. If the job has ended in the database, it ends
+// the program and removes nothing. Results in an archive stay. It may be called again after an
+// error.
 func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	for _, open := range f.open {
 		fate, err := k.cfg.Runner.Settle(ctx, open, f.Folder)
@@ -359,8 +361,8 @@ func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	return nil
 }
 
-// UpToDate reports whether a row has caught up with what was found: the machine's watcher has a
-// program that runs, and what was over has been taken in.
+// UpToDate reports whether a row has caught up with f: the watcher has a program that runs, and a
+// program that was over has been taken in.
 func (f *Found) UpToDate(j *job.Job) bool {
 	switch {
 	case j.State.Terminal() || f.Program != Cleaned && j.Attempt > f.Attempt:
@@ -373,7 +375,8 @@ func (f *Found) UpToDate(j *job.Job) bool {
 	return false
 }
 
-// CanMove reports whether a worker can take the job in hand now, or a watcher has it.
+// CanMove reports whether a worker can take the job now, or a watcher has it. Only jobs of
+// [Report.Behind] can be asked.
 func (f *Found) CanMove() bool {
 	return f.row.Custody == job.Ready || f.row.Custody == job.Monitor
 }

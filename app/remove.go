@@ -8,11 +8,11 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// made is what Pawl makes for a job, and what it may remove for it.
+// made are the folders that Pawl makes for a job, and may remove for it.
 type made struct{ folder, results string }
 
-// made returns the folders of a job. They follow from its identity: what its documents say may lead
-// anywhere.
+// made returns the folders of a job. They follow from its id and tenant, because its documents may
+// name any folder.
 func (k *Kind) made(j *job.Job) (made, error) {
 	if err := job.CheckTenant(j.Tenant); err != nil {
 		return made{}, job.Errorf(job.Conflict, "the files of job %s have to be removed by hand: %w", j.ID, err)
@@ -21,8 +21,8 @@ func (k *Kind) made(j *job.Job) (made, error) {
 	return made{in(k.cfg.Work), in(k.cfg.Archive)}, nil
 }
 
-// Remove implements [engine.Remover]: it removes the job's folder, its results in the service's own
-// archive, and copies of results that were never published. Results in a folder of the user's stay.
+// Remove implements [engine.Remover]. It removes the job's folder, its results in the service's own
+// archive, and copies of results that were never published. Results in a folder of the user stay.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	made, err := k.made(j)
 	if err != nil {
@@ -56,8 +56,8 @@ func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	return nil
 }
 
-// stays is the error about what could not be removed. It is a Conflict where somebody has to lend a
-// hand.
+// stays returns the error about files that could not be removed. It is of kind Conflict if a person
+// has to help.
 func stays(what string, id job.ID, err error) error {
 	kind := job.Unavailable
 	if job.KindOf(err) == job.Conflict {

@@ -10,12 +10,13 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A database that was restored to an earlier point in time knows less of its jobs than their host
-// does. So whoever takes a job in hand asks the host first, and a row that is behind is brought up
-// to date: what was launched is taken over, and nothing of it runs again.
+// A database that was restored to an earlier point in time knows less of its jobs than their host.
+// So the first step after a claim asks the host. A row that is behind is brought up to date: the
+// launch is taken over, and its program does not run again.
 
-// behind returns what becomes of a job of which the host knows more than its row does.
-func (k *Kind) behind(ctx context.Context, r *engine.Run, s *program) (engine.Outcome, bool) {
+// catchUp brings a job up to date if the host knows more of it than its row. It reports whether it
+// did, with the outcome.
+func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.Outcome, bool) {
 	if s.notes.Before != nil && r.Job.State != job.Archiving && !r.First() {
 		return k.takeOver(ctx, r, s, *s.notes.Before), true
 	}
@@ -51,8 +52,8 @@ func (k *Kind) behind(ctx context.Context, r *engine.Run, s *program) (engine.Ou
 	return k.takeOver(ctx, r, s, *last), true
 }
 
-// newest returns the last launch that was started, once nothing can be started any more that was
-// armed; nil: none was.
+// newest returns the last launch that was started, after it has made sure that no armed launch can
+// still start; nil: none was.
 func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *runner.Handle, err error) {
 	if n := len(p.Started); n > 0 {
 		last = &p.Started[n-1]
@@ -69,8 +70,8 @@ func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *run
 	return last, nil
 }
 
-// takeOver goes to the launch h without a touch of what is staged: its program may be running in
-// the folder.
+// takeOver goes to the launch h and leaves staged files alone: the program may be running in the
+// folder.
 func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *program, h runner.Handle) engine.Outcome {
 	o := engine.Next(job.SubmittingJob)
 	switch r.Job.State {
@@ -107,8 +108,8 @@ func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *program) engine.
 	return k.ended(ctx, s, past.Mark)
 }
 
-// ended ends a job whose program ran, and whose folder was cleaned. What it came to is not known
-// well enough to call it a success: the manifest of its results was lost with the row.
+// ended ends a job whose program ran and whose folder was cleaned. It cannot be called a success,
+// because the manifest of its results was lost with the row.
 func (k *Kind) ended(ctx context.Context, s *program, m *runner.Mark) engine.Outcome {
 	results := "no results of it are in " + s.to
 	if _, err := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {

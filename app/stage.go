@@ -22,21 +22,21 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A stock tells what was staged, by the names of files in the job's folder: as they were before the
-// program could change them.
-type stock map[string]stamp
+// A stagedFiles tells what was staged, by the names of files in the job's folder, before the program
+// could change it.
+type stagedFiles map[string]stagedFile
 
-type stamp struct {
+type stagedFile struct {
 	archived
 	Modified time.Time `json:"modified,omitzero"`
-	Number   uint64    `json:"number,omitempty"` // of the file: see [files.Identity]
+	Number   uint64    `json:"number,omitempty"` // the number of the file: see [files.Identity]
 	Changed  time.Time `json:"changed,omitzero"`
-	Link     string    `json:"link,omitempty"` // it is a link to this, and the rest says nothing
+	Link     string    `json:"link,omitempty"` // it is a link to this, and the other fields say nothing
 }
 
-// asStaged reports whether an entry of the job's folder is what was staged there: still that link,
-// or that file with that content. top is the job's folder.
-func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry) bool {
+// asStaged reports whether an entry of the job's folder is still what was staged there: the same
+// link, or the same file with the same content. top is the job's folder.
+func (k *Kind) asStaged(ctx context.Context, s stagedFiles, top string, e files.Entry) bool {
 	was, ok := s[e.Name]
 	fsys := k.cfg.Host.Files()
 	if !ok {
@@ -66,27 +66,27 @@ func (k *Kind) asStaged(ctx context.Context, s stock, top string, e files.Entry)
 	return err == nil && same
 }
 
-// describedFile is where the stock is kept, in the job's folder, beside the resolved spec for
-// people who look there.
+// describedFile holds the list of staged files, in the job's folder. It also has the resolved spec,
+// for people who look there.
 const describedFile = runner.Folder + "/job.json"
 
-// mostDescribed is how large that file may be, in bytes: enough for 300,000 inputs.
+// mostDescribed is the largest size of that file, in bytes: enough for 300,000 inputs.
 const mostDescribed = 64 << 20
 
-// described is what that file holds.
+// described is the content of that file.
 type described struct {
 	Resolved json.RawMessage `json:"resolved"`
-	Staged   []stamp         `json:"staged"`
+	Staged   []stagedFile    `json:"staged"`
 }
 
-// staged reads the stock. Where it is gone everything counts as made by the program.
-func (k *Kind) staged(ctx context.Context, s *program) stock {
+// staged reads the list of staged files. If it is gone, everything counts as made by the program.
+func (k *Kind) staged(ctx context.Context, s *program) stagedFiles {
 	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), mostDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil
 	}
-	all := stock{}
+	all := stagedFiles{}
 	for _, f := range d.Staged {
 		all[f.String()] = f
 	}
@@ -97,21 +97,21 @@ func (k *Kind) staged(ctx context.Context, s *program) stock {
 type stager struct {
 	*Kind
 	*program
-	list    stock
+	list    stagedFiles
 	folders []folder    // of inputs, the outer ones first
 	move    func(n int) // tells progress
-	left    []string    // what is no file, no folder and no link
+	left    []string    // names that are no file, no folder and no link
 }
 
-// A folder in the job's folder gets its mode when all is in it.
+// A folder in the job's folder gets its mode when everything is in it.
 type folder struct {
 	name string
 	mode fs.FileMode
 }
 
-// mkdir makes a folder of an input in the job's.
+// mkdir makes a folder of an input in the job's folder.
 func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode) error {
-	if err := g.home(ctx, g.program, field, name); err != nil {
+	if err := g.staysInside(ctx, g.program, field, name); err != nil {
 		return err
 	}
 	dst := g.cfg.Host.Files()
@@ -122,8 +122,8 @@ func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode
 	return files.Mkdir(ctx, dst, name, mode)
 }
 
-// stageInputs puts the inputs into the job's folder. Each file appears whole; done again, it is
-// copied again.
+// stageInputs puts the inputs into the job's folder. Each file appears whole. A repetition copies
+// it again.
 func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	var r Resolved
 	if err := json.Unmarshal(s.job.Resolved, &r); err != nil {
@@ -131,7 +131,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	}
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
-	g := &stager{Kind: k, program: s, list: stock{}, move: move}
+	g := &stager{Kind: k, program: s, list: stagedFiles{}, move: move}
 	border := k.border()
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
@@ -179,7 +179,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	b, err := json.Marshal(described{
 		Resolved: s.job.Resolved,
 		Staged: slices.SortedFunc(maps.Values(g.list),
-			func(a, b stamp) int { return strings.Compare(a.Name, b.Name) }),
+			func(a, b stagedFile) int { return strings.Compare(a.Name, b.Name) }),
 	})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
@@ -196,18 +196,18 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	return o
 }
 
-// takeBack removes what was copied. Who waits takes no room from others, who may then go on, while
-// all would hold a part of what they need.
+// takeBack removes the copies. A job that waits for room takes none from others: they may go on,
+// while otherwise all would hold a part of what they need.
 func (g *stager) takeBack(ctx context.Context) {
 	for name, f := range g.list {
 		at := path.Join(g.dir, name)
-		if f.Link == "" && g.home(ctx, g.program, "", path.Dir(at)) == nil {
+		if f.Link == "" && g.staysInside(ctx, g.program, "", path.Dir(at)) == nil {
 			g.cfg.Host.Files().Remove(ctx, at) //nolint:errcheck // it is copied again anyway
 		}
 	}
 }
 
-// String says what was staged, for the history.
+// String says for the history what was staged.
 func (g *stager) String() string {
 	if len(g.list) == 0 && g.left == nil {
 		return ""
@@ -261,7 +261,7 @@ func quantity(n int64) string {
 	return fmt.Sprintf("%.3g %s", f, unit)
 }
 
-// leftOut names what was not copied.
+// leftOut names the files that were not copied.
 func leftOut(names []string) string {
 	const most = 10
 	if len(names) == 0 {
@@ -283,12 +283,12 @@ func leftOut(names []string) string {
 	return msg
 }
 
-// input puts a file, or a folder with everything below it, into the job's folder, or links it
-// there. real is from with its links followed: what is copied is what was looked at.
+// input puts a file, or a folder with everything in it, into the job's folder, or links it there.
+// real is from with its links followed: what was looked at is what is copied.
 func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
 	in, dst := g.spec.Inputs[i], g.cfg.Host.Files()
 	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)
-	if err := g.home(ctx, g.program, field, path.Dir(to)); err != nil {
+	if err := g.staysInside(ctx, g.program, field, path.Dir(to)); err != nil {
 		return err
 	}
 	if source := g.source(from); source != nil {
@@ -312,7 +312,7 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 			return job.Errorf(job.Invalid,
 				"in_place: the system has no symbolic links: remove in_place, and it is copied")
 		}
-		g.list[name] = stamp{archived: archived{fileName: named(name)}, Link: from}
+		g.list[name] = stagedFile{archived: archived{fileName: named(name)}, Link: from}
 		return linker.Symlink(ctx, from, to)
 	case !info.IsDir():
 		if err := regular(from, info); err != nil {
@@ -324,7 +324,7 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 		return err
 	}
 	return files.Tree(ctx, g.cfg.Files, real, func(e files.Entry) error {
-		moves(ctx, e.Path)
+		reportAt(ctx, e.Path)
 		at := path.Join(to, e.Name)
 		switch {
 		case e.Err != nil:
@@ -339,8 +339,8 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 	})
 }
 
-// link makes in the job's folder what is a link to a folder of the same input, which is staged at
-// to and called name. Of what else is without content it returns the error.
+// link makes a link in the job's folder for a link to a folder of the same input. The input is
+// staged at to and called name. For any other entry without content it returns the error.
 func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error {
 	l, ok := errors.AsType[*files.LinkError](e.Err)
 	dst, can := g.cfg.Host.Files().(files.Linker)
@@ -351,11 +351,11 @@ func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error
 	if err != nil {
 		return err
 	}
-	g.list[path.Join(name, e.Name)] = stamp{archived: archived{fileName: named(path.Join(name, e.Name))}, Link: target}
+	g.list[path.Join(name, e.Name)] = stagedFile{archived: archived{fileName: named(path.Join(name, e.Name))}, Link: target}
 	return dst.Symlink(ctx, target, path.Join(to, e.Name))
 }
 
-// regular refuses an input that is neither a file nor a folder. It is not opened: that alone may
+// regular refuses an input that is neither a file nor a folder. It does not open it: that alone may
 // wait for ever, or move a device.
 func regular(name string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
@@ -365,7 +365,7 @@ func regular(name string, info fs.FileInfo) error {
 		"and the program gets a link to it", name, typeName(info.Mode()))
 }
 
-// changedError says that an input is not what its sum says.
+// A changedError says that the content of an input does not fit its sum.
 type changedError struct{ want, is string }
 
 func (e *changedError) Error() string {
@@ -380,7 +380,7 @@ func (g *stager) file(ctx context.Context, from, to, name, want string) error {
 }
 
 // noted notes a file that was copied, unless err says that it was not. Its content must have the
-// digest want, unless that is empty.
+// digest want, unless want is empty.
 func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copied, err error) error {
 	if err != nil {
 		return err
@@ -394,14 +394,14 @@ func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copie
 		return err
 	}
 	number, changed := files.Identity(made)
-	g.list[name] = stamp{
+	g.list[name] = stagedFile{
 		archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number,
 		Changed: changed,
 	}
 	return nil
 }
 
-// typeName says what something is that is no file and no folder.
+// typeName says what something is that is neither a file nor a folder.
 func typeName(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// submit launches the program. The intent is durable before the host is touched; a run that finds
+// submit launches the program. The intent is durable before the host is touched. A run that finds
 // an intent without an outcome settles it first, so that no attempt is launched twice.
 func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Outcome {
 	if r.Job.Live {
@@ -82,11 +82,10 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 	}
 }
 
-// launchTries is how often a launch is tried in one attempt while its host cannot be reached.
+// launchTries is how often one attempt tries to launch while the host cannot be reached.
 const launchTries = 3
 
-// launched hands the job to the watcher, or ends the program at once when that is what was wished
-// for meanwhile.
+// launched hands the job to the watcher. If a cancel came meanwhile, it ends the program at once.
 func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner.Handle) engine.Outcome {
 	if r.Job.Wish == job.WishCancel {
 		if err := k.cfg.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
@@ -98,8 +97,8 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 	return engine.Launched(job.Running).Work(s.notes.encode())
 }
 
-// unsettled is the outcome of a launch of which nobody knows whether it runs: the job goes back to
-// be asked again.
+// unsettled returns the outcome of a launch that may run or not: the job goes back, and the host is
+// asked again.
 func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.Outcome {
 	if ctx.Err() != nil {
 		return engine.Back()
@@ -112,8 +111,8 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	return engine.Back().Note("it is not known whether the program was started: "+err.Error(), nil)
 }
 
-// removed reports whether the job's folder was removed, and nothing of it can start any more. Where
-// not even the one above it is there, the file system may just not be mounted.
+// removed reports whether the job's folder was removed, so that nothing of it can start. If the
+// folder above it is gone too, the file system may just not be mounted.
 func (k *Kind) removed(ctx context.Context, s *program) bool {
 	fsys := k.cfg.Host.Files()
 	_, above := fsys.Stat(ctx, path.Dir(s.dir))

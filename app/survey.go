@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// patterns are those of an archive.
+// patterns are the patterns of an archive.
 type patterns struct{ include, exclude, required []Pattern }
 
 func fits(list []Pattern, name string) bool {
@@ -28,23 +28,23 @@ func fits(list []Pattern, name string) bool {
 	return false
 }
 
-// wants reports whether a file is to be archived.
+// wants reports whether a file is archived.
 func (p patterns) wants(name string) bool {
 	return !fits(p.exclude, name) && (p.include == nil || fits(p.include, name))
 }
 
-// Leavings are what a program left in the job's folder.
+// leavings are the files that a program left in the job's folder.
 type leavings struct {
 	files    []files.Entry          // to be archived
-	folders  map[string]fs.FileMode // those that were met
+	folders  map[string]fs.FileMode // folders that were met
 	bytes    int64                  // of the files, without holes
-	skipped  []string               // what is not archived, and why
-	unread   []string               // of these, results that would be archived if they could be read, or named
+	skipped  []string               // files that are not archived, and why
+	unread   []string               // results among them that cannot be read, or named
 	required []Pattern
-	met      []int // by how many of what the program left each of these is fitted
+	met      []int // how many files fit each of these
 }
 
-// missing returns the patterns of archive.required that nothing fits.
+// missing returns the patterns of archive.required that no file fits.
 func (l *leavings) missing() (names []string) {
 	for i, r := range l.required {
 		if l.met[i] <= 0 {
@@ -54,7 +54,7 @@ func (l *leavings) missing() (names []string) {
 	return names
 }
 
-// count notes that by n more things of a name are there.
+// count adds n to the number of files with a name.
 func (l *leavings) count(name string, n int) {
 	for i, r := range l.required {
 		if r.Match(name) {
@@ -63,10 +63,10 @@ func (l *leavings) count(name string, n int) {
 	}
 }
 
-// maxSkipped is how many names of what is not archived are kept.
+// maxSkipped is how many names of files are kept that are not archived.
 const maxSkipped = 1000
 
-// skip notes what is not archived.
+// skip notes a file that is not archived.
 func (l *leavings) skip(name, why string) { l.skipped = noteSkipped(l.skipped, name, why) }
 
 // lose notes a result that cannot be archived.
@@ -85,7 +85,7 @@ func noteSkipped(list []string, name, why string) []string {
 	return append(list, fmt.Sprintf("%s (%s)", files.Text(name), why))
 }
 
-// cause is what the system says of a file that is named already.
+// cause returns what the system says of a file whose name is said already.
 func cause(err error) string {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err.Error()
@@ -93,8 +93,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// survey looks through the job's folder: everything there but inputs that are as they were staged,
-// and the runner's own.
+// survey looks through the job's folder. It leaves out inputs that are still as they were staged,
+// and the files of the runner.
 func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	p, err := patternsOf(s.spec.Archive)
 	if err != nil {
@@ -113,7 +113,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	}
 	private := path.Join(top, runner.Folder) // also where a link leads there
 	visit := func(e files.Entry) error {
-		moves(ctx, e.Path)
+		reportAt(ctx, e.Path)
 		own := strings.HasPrefix(e.Path+"/", private+"/")
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
@@ -167,7 +167,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	return left, err
 }
 
-// skip passes over an entry, and all that is below it.
+// skip passes over an entry and everything in it.
 func skip(e files.Entry) error {
 	if e.Err == nil && e.Info.IsDir() {
 		return fs.SkipDir
@@ -175,7 +175,7 @@ func skip(e files.Entry) error {
 	return nil
 }
 
-// whyNot is why a link was left out, in few words.
+// whyNot says in few words why a link was left out.
 func whyNot(err error) string {
 	l, ok := errors.AsType[*files.LinkError](err)
 	switch {
@@ -192,8 +192,8 @@ func whyNot(err error) string {
 	return "a link to " + l.Target + ", which " + l.Why
 }
 
-// upload copies what is to be archived into a folder whose name carries the epoch. What is settled
-// will not be written again: no attempt follows, and the job's folder goes.
+// upload copies files to be archived into a folder whose name has the epoch. With settled no
+// attempt follows, and the job's folder goes: the files are not written again.
 func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled bool) (*manifest, error) {
 	m := &manifest{Staged: fmt.Sprintf("%s%d", staging(s.job.ID), s.job.Epoch)}
 	if s.own() {
@@ -210,9 +210,9 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 	move, done := k.track(ctx, s.job, "archiving", left.bytes)
 	defer done()
 	for _, e := range left.files {
-		moves(ctx, e.Path)
+		reportAt(ctx, e.Path)
 		to := path.Join(staged, e.Name)
-		err := k.shelve(ctx, border, s, m, left, path.Dir(e.Name))
+		err := k.copyFolder(ctx, border, s, m, left, path.Dir(e.Name))
 		var c files.Copied
 		if err == nil {
 			o := files.CopyOptions{Settled: settled, Progress: move}
@@ -251,30 +251,30 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 	return m, err
 }
 
-// shelve makes the folder dir for copies, and those above it. Where they get their names one by
-// one, so do the folders, with their modes.
-func (k *Kind) shelve(ctx context.Context, border *border, s *program, m *manifest, left *leavings, dir string) error {
+// copyFolder makes the folder dir for copies, and those above it. In a folder of the user the folders
+// get their modes later, when the files get their names.
+func (k *Kind) copyFolder(ctx context.Context, border *border, s *program, m *manifest, left *leavings, dir string) error {
 	at, mode := path.Join(m.folder(s.to), dir), left.folders[dir]
 	if border.done[at] {
 		return nil
 	}
-	err := k.shelve(ctx, border, s, m, left, path.Dir(dir))
+	err := k.copyFolder(ctx, border, s, m, left, path.Dir(dir))
 	switch {
 	case err != nil:
 	case m.whole():
-		err = border.shelf(ctx, s, at, mode)
+		err = border.makeFolder(ctx, s, at, mode)
 	default:
 		err = border.mkdir(ctx, s, at)
 	}
 	if err != nil {
 		return err
 	}
-	m.Folders = append(m.Folders, shelf{named(dir), mode & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)})
+	m.Folders = append(m.Folders, archiveFolder{named(dir), mode & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)})
 	return nil
 }
 
-// spoilsOne reports whether a file cannot be archived for a reason of its own: it cannot be read,
-// or the archive cannot have a name, or a file, as long.
+// spoilsOne reports whether only this file cannot be archived: it cannot be read, or the archive
+// takes no such name or size.
 func spoilsOne(err error) bool {
 	if _, ok := errors.AsType[*files.ReadError](err); ok {
 		return files.Alone(err)

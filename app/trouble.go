@@ -15,25 +15,30 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TesterSpace is the name of the tester that asks whether so many "bytes" are free on the volume of
+// TesterSpace is the name of the tester that asks whether "bytes" bytes are free on the volume of
 // the folder "path".
 const TesterSpace = "space"
 
 // A room is where a step puts files.
 type room struct {
-	fs     files.FS
-	root   string // the folder of all jobs in which it lies; a job's own would make a group of each job
-	need   int64  // bytes, as far as is known; what there is of the step's own is removed before it is tried again
-	system string // whose programs come there too, and wait while there is no room; empty: nobody does
-	own    hold   // of the job that needs it
+	fs files.FS
+	// root is a folder that many jobs share. The folder of one job would make a group for each job.
+	root string
+	// need is how many bytes the job needs, as far as that is known. What the step has copied is
+	// removed before it tries again.
+	need int64
+	// system is the system whose programs put files there, too. They wait while there is no room;
+	// empty: there are none.
+	system string
+	own    hold // the job that needs the room
 }
 
-// workRoom is the room for the jobs' folders. While there is none, no more programs come there.
+// workRoom returns the room for the jobs' folders. While it is full, no more programs come there.
 func (k *Kind) workRoom(s *program, need int64) room {
 	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system(), s.hold()}
 }
 
-// resultRoom is the room for the results of a job.
+// resultRoom returns the room for the results of a job.
 func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
 	top := files.Volume(ctx, k.cfg.Files, s.to)
 	switch work := k.workRoom(s, need); {
@@ -49,14 +54,13 @@ func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
 // processes again.
 const TesterMachine = "machine"
 
-// shortage blocks a job until the machine gives again what it had too little of. It is asked on the
-// machine where that was.
+// shortage blocks a job until the machine gives again what it lacked. The test runs on that
+// machine.
 func shortage(err error) *job.Block {
 	return &job.Block{Code: job.MachineExhausted, Message: reason(err), Tester: TesterMachine}
 }
 
-// full returns err, and where that says that there is no room on the file system what blocks the
-// job until there is.
+// full returns err. If err says that the file system or the machine is full, it returns the block.
 func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if job.Shortage(err) {
 		return shortage(err)
@@ -91,7 +95,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	return b
 }
 
-// copying returns how many bytes the steps under way have copied, but for those of one job.
+// copying returns how many bytes the steps under way have copied, without those of one job.
 func (k *Kind) copying(but hold) (all int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,7 +107,7 @@ func (k *Kind) copying(but hold) (all int64) {
 	return all
 }
 
-// space tells how much fits into a room, where that is known.
+// space returns the size of a room and how much is free in it; false: not known.
 func (r room) space(ctx context.Context) (files.Space, bool) {
 	s, can := r.fs.(files.Sizer)
 	if !can {
@@ -113,18 +117,18 @@ func (r room) space(ctx context.Context) (files.Space, bool) {
 	return space, err == nil
 }
 
-// reserve is how much is free on a file system that is not full: a hundredth of it, of 1 to 64 MiB.
+// reserve is how much is free on a file system that is not full: a hundredth of it, 1 to 64 MiB.
 func reserve(size int64) int64 { return min(max(size/100, 1<<20), 64<<20) }
 
-// fits reports whether what is needed would fit into a room in which nothing else is, as far as
-// that can be told; if not, what there is.
+// fits reports whether need fits into an empty room, if that is known. If not, size is what there
+// is.
 func (r room) fits(ctx context.Context) (size int64, fits bool) {
 	space, known := r.space(ctx)
 	return space.Size, !known || r.need <= space.Size
 }
 
-// roughly returns about n and no less, so that jobs with about the same needs wait together: up to
-// a quarter more, and a mebibyte at least.
+// roughly rounds n up, by a quarter at most and to a mebibyte at least. So jobs with about the same
+// needs wait together.
 func roughly(n int64) int64 {
 	const least = 1 << 20
 	if n <= least {
@@ -134,7 +138,8 @@ func roughly(n int64) int64 {
 	return (n + unit - 1) / unit * unit
 }
 
-// trouble makes the outcome of a step that failed at what. code says what it was about.
+// trouble returns the outcome of a step that failed at what. code is for a failure that is no
+// block.
 func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err error) engine.Outcome {
 	if ctx.Err() != nil {
 		return engine.Back()
@@ -154,7 +159,7 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 	return engine.Retry(job.Entry{Code: code, Message: what})
 }
 
-// faulty makes the outcome of a step that no further try would help, unless it met a shortage.
+// faulty returns the outcome of a step that fails the same way each time, unless it met a shortage.
 func (k *Kind) faulty(ctx context.Context, code job.Code, err error) engine.Outcome {
 	if ctx.Err() != nil || job.Shortage(err) {
 		return k.trouble(ctx, code, "look at the job", err)
@@ -162,7 +167,7 @@ func (k *Kind) faulty(ctx context.Context, code job.Code, err error) engine.Outc
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 }
 
-// reason is why something failed, without the temporary names and repeated paths of a chain of
+// reason says why something failed, without temporary names and repeated paths in a chain of
 // errors.
 func reason(err error) string {
 	if b, ok := errors.AsType[*job.Block](err); ok {
@@ -180,7 +185,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// inputTrouble is trouble with something the user named.
+// inputTrouble returns the outcome of a step that failed at an input.
 func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
 	code, what := job.StagingFailed, nameOf(in)
 	switch {
@@ -196,7 +201,7 @@ func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine
 	return k.trouble(ctx, code, what, err)
 }
 
-// nameOf is what messages call an input.
+// nameOf returns what messages call an input.
 func nameOf(in job.Input) string {
 	if in.Name != "" {
 		return fmt.Sprintf("input %s (%s)", in.Name, in.From)

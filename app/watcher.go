@@ -19,9 +19,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Watcher looks after the programs of one machine while no worker has their jobs. It hears of
-// ends from the spool, of wishes from the broker, and of children that died without a word from the
-// host; it makes one change of each end. Two watchers at once do no harm: the rows decide.
+// A Watcher looks after the programs of one machine while no worker has their jobs. The spool tells
+// it of ends, the broker of wishes, and the host of children that died without a message. It makes
+// one change of each end. Two watchers at once do no harm, because the rows decide.
 type Watcher struct {
 	kind   *Kind
 	store  store.Reader
@@ -33,30 +33,33 @@ type Watcher struct {
 	exits  []host.Process // guarded by mu: children that have died since the watcher looked
 }
 
-// A wrapper that has told its end has patience to go; it is looked at again and again meanwhile.
+// The times of a wrapper that has told its end.
 const (
-	patience  = 200 * time.Millisecond
-	lookAgain = 2 * time.Millisecond
+	// wrapperGrace is how long such a wrapper may take to go. Meanwhile it is looked at every
+	// lookAgain.
+	wrapperGrace = 200 * time.Millisecond
+	lookAgain    = 2 * time.Millisecond
 )
 
-// overlap is by how much refresh goes back: where many write, an entry into monitor may be
-// committed after a later one. What takes longer is found by the look at all programs.
+// overlap is how far refresh goes back: an entry into monitor may be committed after a later one.
+// The look at all programs finds those that took longer.
 const overlap = 500 * time.Millisecond
 
-// gather is how far apart refresh is called for hints at least: where many programs are launched,
-// those of a moment are read together, and ends do not wait for it as often.
-const gather = 50 * time.Millisecond
+// refreshGap is the least time between two refreshes for hints. Launches of one moment are read
+// together, and ends wait less often.
+const refreshGap = 50 * time.Millisecond
 
-// mostExits is how many children that died are kept for a watcher that does not look. What it
-// misses it finds when it begins, or when it looks at all programs.
+// mostExits is how many dead children are kept for a watcher that does not look. The watcher finds
+// the others when it begins, or when it looks at all programs.
 const mostExits = 100_000
 
-// NewWatcher returns the watcher of kind's host.
+// NewWatcher returns the watcher of the host of k. It does no I/O.
 func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
 	return &Watcher{kind: k, store: s, broker: b, exited: make(chan struct{}, 1)}
 }
 
-// Exited tells the watcher that a process of its host has died. It does not block.
+// Exited tells the watcher that a process of its host has died. It does not block and is safe for
+// concurrent use.
 func (w *Watcher) Exited(p host.Process) {
 	w.mu.Lock()
 	if w.exits = append(w.exits, p); len(w.exits) > mostExits {
@@ -69,12 +72,12 @@ func (w *Watcher) Exited(p host.Process) {
 	}
 }
 
-// Duty is the watcher as a duty of its machine.
+// Duty returns the duty to watch the programs of the machine: watch/MACHINE.
 func (w *Watcher) Duty() engine.Duty {
 	return engine.Duty{Name: "watch/" + w.kind.cfg.Host.ID(), Run: w.run}
 }
 
-// A watch is one holding of the duty.
+// A watch is one term of the duty.
 type watch struct {
 	*Watcher
 	held *engine.Held
@@ -82,40 +85,42 @@ type watch struct {
 	caution caution
 	jobs    map[job.ID]*watched       // in custody monitor, as far as known
 	runs    map[host.Process]*watched // the same, by the process that runs it
-	open    map[*watched]bool         // of them, at least those that have told their end, or were not looked at yet
-	wishes  map[job.ID]bool           // of them, at least those with a wish
-	mark    time.Time                 // newest entry into monitor that refresh has read
-	soon    *time.Timer               // when to look again at those that have told their end
-	next    time.Time                 // to when soon is set; zero: to no moment
-	late    *time.Timer               // when the first program will have run for as long as it may
-	due     time.Time                 // to when late is set; zero: to no moment
-	ends    map[string]bool           // names in the spool that are to be taken in
-	// names of messages that have not come yet: that the program is over was seen without
+	// at least the programs that have told their end, or were not looked at yet
+	open   map[*watched]bool
+	wishes map[job.ID]bool // at least the jobs with a wish
+	mark   time.Time       // newest entry into monitor that refresh has read
+	soon   *time.Timer     // when to look again at programs that have told their end
+	next   time.Time       // to when soon is set; zero: to no moment
+	late   *time.Timer     // when the first program reaches its time limit
+	due    time.Time       // to when late is set; zero: to no moment
+	ends   map[string]bool // names in the spool that have not been taken in
+	// past holds names of messages that have not come: the end of the program was seen without
+	// them.
 	past map[string]bool
 	news *time.Timer // when to read what hints have told of
 	read time.Time   // when refresh was called last
 
-	ctx   context.Context // of the holding: kills outlast a watch that is lost
+	ctx   context.Context // of the term: kills outlast a watch that is lost
 	wg    sync.WaitGroup
 	kills chan kill // news of them
 
-	doomed []doomed // to be ended when it is their turn
-	dying  int      // being ended
+	doomed []doomed // to be ended when there is room
+	dying  int      // how many are being ended
 }
 
-// watched is a job in custody monitor.
+// A watched is a job in custody monitor.
 type watched struct {
 	row     job.Job // without its documents
 	notes   notes
 	handle  runner.Handle
-	wish    job.Wish // that is being carried out
+	wish    job.Wish // the wish that is being carried out
 	killing bool
 	spare   func()           // ends the kill
-	behind  []runner.Remnant // what the program had left when it ended
+	behind  []runner.Remnant // processes that the program had left when it ended
 	told    *ending          // its message has come; something of it may still be alive
 	since   time.Time        // when it came
 	looked  bool             // it was probed since it came into monitor
-	missed  bool             // it was said that nobody can tell what has become of it
+	missed  bool             // it was logged that its state cannot be told
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -128,7 +133,7 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	defer x.news.Stop()
-	x.caution = heed(ctx, w.kind.cfg.Host.Files(), w.kind.cfg.Spool)
+	x.caution = newCaution(ctx, w.kind.cfg.Host.Files(), w.kind.cfg.Spool)
 	defer x.caution.end(ctx)
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
@@ -153,7 +158,8 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	}
 }
 
-// watch looks on until ctx ends or the watch on the spool is lost. It first watches, then lists.
+// watch looks on until ctx ends or the watch on the spool is lost. It begins to watch before it
+// lists.
 func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	cfg := &x.kind.cfg
 	ctx, stop := x.held.Context(ctx)
@@ -193,7 +199,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			}
 		case <-told.Messages():
 			drainHints(told)
-			x.news.Reset(max(0, gather-time.Since(x.read)))
+			x.news.Reset(max(0, refreshGap-time.Since(x.read)))
 		case <-x.news.C:
 			if err := x.refresh(ctx); err != nil {
 				return err
@@ -241,7 +247,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	}
 }
 
-// drain notes an event and all that wait behind it.
+// drain notes an event and the events that wait behind it.
 func (x *watch) drain(ctx context.Context, e host.Event, more <-chan host.Event) error {
 	for ok := true; ok; {
 		if e.Overflow {
@@ -282,8 +288,8 @@ func (x *watch) list(ctx context.Context) error {
 	return nil
 }
 
-// refresh reads the jobs that came into monitor, those with a wish, and those whose wish is being
-// carried out.
+// refresh reads the jobs that came into monitor, the jobs with a wish, and the jobs whose wish is
+// being carried out.
 func (x *watch) refresh(ctx context.Context) error {
 	x.read = time.Now()
 	since := x.mark
@@ -361,7 +367,7 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 	return x.obey(ctx, w)
 }
 
-// forget lets go of a job that is not in monitor, or no longer as it was.
+// forget drops a job that has left monitor, or has come into it again.
 func (x *watch) forget(id job.ID) {
 	if w := x.jobs[id]; w != nil {
 		if w.spare != nil {
@@ -372,7 +378,7 @@ func (x *watch) forget(id job.ID) {
 	}
 }
 
-// note records something about a program that runs on; its row stays in monitor. It reports whether
+// note records something about a program that runs on. Its job stays in monitor. It reports whether
 // that was written.
 func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (bool, error) {
 	answers, err := x.held.Apply(ctx, []job.Change{{
@@ -398,8 +404,8 @@ func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (
 	return true, nil
 }
 
-// all returns all programs in the order of their jobs: what is done to them one after the other is
-// done in no random order.
+// all returns all programs in the order of their jobs, so that they are handled in the same order
+// each time.
 func (x *watch) all() []*watched {
 	return slices.SortedFunc(maps.Values(x.jobs),
 		func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
@@ -420,7 +426,7 @@ func (x *watch) dead() (list []*watched) {
 	return list
 }
 
-// lookIn has those looked at that unsure returns, after d at the latest.
+// lookIn makes the watch look at the programs of unsure, after d at the latest.
 func (x *watch) lookIn(d time.Duration) {
 	if at := time.Now().Add(d); x.next.IsZero() || at.Before(x.next) {
 		x.next = at
@@ -428,7 +434,7 @@ func (x *watch) lookIn(d time.Duration) {
 	}
 }
 
-// unsure returns the programs that have told their end, and those that are to be looked at.
+// unsure returns the programs that have told their end, and those that must be looked at.
 func (x *watch) unsure() (list []*watched) {
 	for w := range x.open {
 		if x.jobs[w.row.ID] != w || w.told == nil && w.looked {
@@ -441,9 +447,9 @@ func (x *watch) unsure() (list []*watched) {
 	return list
 }
 
-// probe looks at programs, all in one call. A program is over when nothing of it is alive: what it
-// leaves behind would go on writing. Its wrapper has a moment to go once it has told the end, for
-// it may be stopped.
+// probe looks at programs, all in one call. A program is over when nothing of it is alive:
+// processes that it left would go on writing. Its wrapper gets a moment to go after it has told the
+// end.
 func (x *watch) probe(ctx context.Context, list []*watched) error {
 	if len(list) == 0 {
 		return nil
@@ -462,7 +468,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 		w.looked = true
 		switch {
 		case w.killing, s.State == runner.Active && w.told == nil:
-		case s.State == runner.Active && time.Since(w.since) < patience:
+		case s.State == runner.Active && time.Since(w.since) < wrapperGrace:
 			x.lookIn(lookAgain)
 		case s.State == runner.Active, s.State == runner.Orphaned, len(s.Left) > 0:
 			if w.told != nil || s.State == runner.Ended {
@@ -482,11 +488,11 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	return x.finish(ctx, over)
 }
 
-// mostCompared is how many jobs of the host are compared with their rows when a watch begins: the
-// newest, which a database knows least of after a restore.
+// mostCompared is how many jobs are compared with their rows when a watch begins: the newest,
+// because after a restore the database knows least of them.
 const mostCompared = 1000
 
-// compare sees whether the host knows of jobs that the database does not, and says so once.
+// compare sees whether the host knows of jobs that the database does not know, and logs that once.
 func (x *watch) compare(ctx context.Context) {
 	rep, err := x.kind.Compare(ctx, x.store, mostCompared)
 	if err != nil {
@@ -504,8 +510,8 @@ func (x *watch) compare(ctx context.Context) {
 	}
 }
 
-// Differ tells how many jobs there are whose rows are behind what the machine knows, and how many
-// that it knows and the database does not. Of a process that watches; others know nothing.
+// Differ returns how many rows are behind what the machine knows, and how many jobs the machine
+// knows and the database does not. It knows only in the process that watches; elsewhere both are 0.
 func (w *Watcher) Differ() (behind, unknown int) {
 	if rep := w.differ.Load(); rep != nil {
 		return len(rep.Behind), len(rep.Unknown)
@@ -513,7 +519,7 @@ func (w *Watcher) Differ() (behind, unknown int) {
 	return 0, 0
 }
 
-// sweep tidies up; what it cannot do now it does the next time.
+// sweep tidies up. The next sweep does what this one cannot do.
 func (x *watch) sweep(ctx context.Context) {
 	if err := x.kind.Sweep(ctx, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)

@@ -12,12 +12,11 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// What a watcher does to programs that run: it suspends them, lets them go on, and ends them,
-// because a person wishes it or because their time is over.
+// A watcher suspends programs, lets them go on, and ends them: because of a wish, or because their
+// time is over.
 
-// obey carries out the wish of a row. That a program is suspended is recorded before it is, and
-// taken back after it goes on: whoever finds the record after a crash knows what may still be
-// undone.
+// obey carries out the wish of a row. The row says that a program is suspended before it is, and
+// until it goes on again. So after a crash the row shows what may have to be undone.
 func (x *watch) obey(ctx context.Context, w *watched) error {
 	was := w.wish
 	w.wish = w.row.Wish
@@ -88,7 +87,7 @@ func by(j *job.Job) string {
 	return " by " + j.WishedBy
 }
 
-// failed makes a wish that was not carried out visible.
+// failed shows in the history that a wish was not carried out.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
 	if ctx.Err() == nil {
 		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
@@ -98,11 +97,11 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 	return nil
 }
 
-// A program's time is measured by its host's boot clock, from the start of its process; that for
-// which it was suspended is its own. This process's clock only says when to look.
+// The time of a program counts on the boot clock of its host, from the start of its process, without
+// the time for which it was suspended. The clock of this process only says when to look.
 
-// left returns for how long a program may go on at uptime; false: for as long as it takes.
-func (w *watched) left(uptime time.Duration) (time.Duration, bool) {
+// timeLeft returns how long a program may go on at uptime; false: it has no limit now.
+func (w *watched) timeLeft(uptime time.Duration) (time.Duration, bool) {
 	if w.notes.Limit == 0 || w.notes.SuspendedAt != 0 || w.killing || w.told != nil {
 		return 0, false
 	}
@@ -118,13 +117,13 @@ func (x *watch) time(ctx context.Context, w *watched) error {
 	if err != nil {
 		return err
 	}
-	if left, limited := w.left(uptime); limited {
+	if left, limited := w.timeLeft(uptime); limited {
 		x.lookAt(left)
 	}
 	return nil
 }
 
-// lookAt sets the timer unless it is set to an earlier moment.
+// lookAt sets the timer unless it is set to an earlier time.
 func (x *watch) lookAt(left time.Duration) {
 	left = max(0, left)
 	if at := time.Now().Add(left); x.due.IsZero() || at.Before(x.due) {
@@ -133,8 +132,8 @@ func (x *watch) lookAt(left time.Duration) {
 	}
 }
 
-// overtime ends the programs that have run for as long as they may. Why is recorded first: the end
-// alone does not tell.
+// overtime ends the programs whose time is over. The reason is recorded first, because the end
+// alone does not tell it.
 func (x *watch) overtime(ctx context.Context) error {
 	uptime, err := x.kind.cfg.Host.Uptime(ctx)
 	if err != nil {
@@ -142,7 +141,7 @@ func (x *watch) overtime(ctx context.Context) error {
 	}
 	x.due = time.Time{}
 	for _, w := range x.all() {
-		left, limited := w.left(uptime)
+		left, limited := w.timeLeft(uptime)
 		switch {
 		case !limited:
 			continue
@@ -167,20 +166,20 @@ func (x *watch) overtime(ctx context.Context) error {
 	return nil
 }
 
-// A kill is news of one: nothing of the program is alive any more, or err.
+// A kill is news of the end of a program: nothing of it is alive any more, or err.
 type kill struct {
 	key  runner.Key
 	err  error
 	over bool // nobody tries any more
 }
 
-// doomed is a program that is to be ended, until ctx ends.
+// A doomed is a program to be ended. ctx ends if that is called off.
 type doomed struct {
 	ctx    context.Context
 	handle runner.Handle
 }
 
-// mostKills is how many programs are being ended at once. Each takes a goroutine, and one that does
+// mostKills is how many programs are ended at once. Each takes a goroutine, and a program that does
 // not listen takes it for the grace time.
 const mostKills = 1000
 
@@ -196,7 +195,7 @@ func (x *watch) kill(w *watched) {
 	x.execute()
 }
 
-// execute begins to end the programs whose turn it is.
+// execute begins to end programs, as many as there is room for.
 func (x *watch) execute() {
 	for len(x.doomed) > 0 && x.dying < mostKills {
 		d := x.doomed[0]
@@ -206,8 +205,8 @@ func (x *watch) execute() {
 	}
 }
 
-// end ends a program, however long that takes. Of what goes wrong it tells once, and once of what
-// cannot be ended.
+// end ends a program, however long that takes. It tells once of an error, and once of processes
+// that cannot be ended.
 func (x *watch) end(d doomed) {
 	tell := func(k kill) {
 		k.key = d.handle.Key
@@ -241,7 +240,7 @@ func (x *watch) end(d doomed) {
 	tell(kill{over: true})
 }
 
-// ended takes in the news of a kill, and all that wait behind it.
+// ended takes in the news of a kill and the news that wait behind it.
 func (x *watch) ended(ctx context.Context, k kill) error {
 	var gone []*watched
 	stuck := map[*watched][]runner.Remnant{} // what of it cannot be ended
@@ -295,10 +294,11 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 	return x.finish(ctx, over)
 }
 
-// ended reports whether the program itself is over, and what is being ended is only what it left.
+// ended reports whether the program itself is over. Then only processes that it left are being
+// ended.
 func (w *watched) ended() bool { return w.told != nil || len(w.behind) > 0 }
 
-// brief writes a duration without what nobody reads.
+// brief writes a duration as precisely as people read it.
 func brief(d time.Duration) string {
 	switch {
 	case d < time.Second:

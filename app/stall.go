@@ -17,37 +17,38 @@ import (
 )
 
 // A call of a file system that hangs cannot be broken off: its thread stays in the kernel. So each
-// step that walks over files of users has a goroutine of its own. When the step is to stop, or has
-// not moved for long, and does not return, it is left behind with its goroutine, and its slot is
-// free. It can do no more harm: its context has ended, and it records nothing.
+// step that walks over files of users has a goroutine of its own. If such a step must stop or has
+// not moved for long, and does not return, it is left behind with its goroutine. Its slot is free
+// then. It does no harm: its context has ended, and it records nothing.
 
-// MostLeft is how many steps this process leaves behind. Beyond that they keep their slots, for
-// each one has a thread.
+// MostLeft is how many steps this process leaves behind. Further ones keep their slots, because
+// each of them holds a thread.
 const MostLeft = 64
 
-// stands is after how much time without a sign of life a step is said to stand still.
-const stands = 5 * time.Minute
+// stallNotice is how long a step shows no sign of life before it counts as stalled.
+const stallNotice = 5 * time.Minute
 
-// A Standing step has not moved for some time.
+// A Standing is a step that has not moved for some time.
 type Standing struct {
 	Job   job.ID
 	State job.State
-	Path  string    // what it is at
+	Path  string    // the file that it is at
 	Since time.Time // when it moved last
 	Left  bool      // it was left behind, and has no slot
 }
 
-// String names a step for people.
+// String describes the step for people.
 func (s Standing) String() string {
 	return fmt.Sprintf("job %s in %s, at %s since %s", s.Job, s.State, s.Path, s.Since.UTC().Format(time.RFC3339))
 }
 
-// Standing returns the steps that stand still and those that were left behind, the longest first.
+// Standing returns the steps that have not moved for five minutes and those that were left behind,
+// the longest first.
 func (k *Kind) Standing() (list []Standing) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for t := range k.steps {
-		if s := t.standing(); s.Left || time.Since(s.Since) >= stands {
+		if s := t.standing(); s.Left || time.Since(s.Since) >= stallNotice {
 			list = append(list, s)
 		}
 	}
@@ -58,9 +59,9 @@ func (k *Kind) Standing() (list []Standing) {
 	return list
 }
 
-// A stride is a step in a goroutine of its own. It is the context of the step, which ends when it
-// is left behind.
-type stride struct {
+// A ownStep is a step in a goroutine of its own. It is the context of the step, which ends when the
+// step is left behind.
+type ownStep struct {
 	context.Context
 	id    job.ID
 	state job.State
@@ -72,43 +73,43 @@ type stride struct {
 	left atomic.Bool
 }
 
-func (t *stride) Err() error {
+func (t *ownStep) Err() error {
 	if t.left.Load() {
 		return context.Canceled
 	}
 	return t.Context.Err()
 }
 
-type strideKey struct{}
+type ownStepKey struct{}
 
-func (t *stride) Value(key any) any {
-	if key == (strideKey{}) {
+func (t *ownStep) Value(key any) any {
+	if key == (ownStepKey{}) {
 		return t
 	}
 	return t.Context.Value(key)
 }
 
-// moves notes that the step of a context is alive, and at a path.
-func moves(ctx context.Context, path string) {
-	if t, ok := ctx.Value(strideKey{}).(*stride); ok {
+// reportAt notes that the step of a context is alive and where it is.
+func reportAt(ctx context.Context, path string) {
+	if t, ok := ctx.Value(ownStepKey{}).(*ownStep); ok {
 		t.moved.Store(time.Now().UnixNano())
 		t.at.Store(&path)
 	}
 }
 
-// lives notes that the step of a context is alive where it was.
-func lives(ctx context.Context) {
-	if t, ok := ctx.Value(strideKey{}).(*stride); ok {
+// reportAlive notes that the step of a context is alive.
+func reportAlive(ctx context.Context) {
+	if t, ok := ctx.Value(ownStepKey{}).(*ownStep); ok {
 		t.moved.Store(time.Now().UnixNano())
 	}
 }
 
-func (t *stride) standing() Standing {
+func (t *ownStep) standing() Standing {
 	return Standing{t.id, t.state, *t.at.Load(), time.Unix(0, t.moved.Load()), t.left.Load()}
 }
 
 // record commits a manifest, unless the step was left behind.
-func (t *stride) record(r *engine.Run) func(job.Entry, json.RawMessage) error {
+func (t *ownStep) record(r *engine.Run) func(job.Entry, json.RawMessage) error {
 	return func(e job.Entry, work json.RawMessage) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -119,8 +120,9 @@ func (t *stride) record(r *engine.Run) func(job.Entry, json.RawMessage) error {
 	}
 }
 
-// leave leaves a step behind, unless it is recording something, or there are too many of them.
-func (k *Kind) leave(t *stride) bool {
+// leave leaves a step behind, and reports whether it did. It does not while the step records
+// something, or when too many were left behind.
+func (k *Kind) leave(t *ownStep) bool {
 	if !t.mu.TryLock() {
 		return false
 	}
@@ -140,15 +142,15 @@ func (k *Kind) leave(t *stride) bool {
 	return true
 }
 
-// apart does a step in a goroutine of its own. The step knows the job by s alone: what r is belongs
+// runApart runs a step in a goroutine of its own. The step gets the job by s alone, because r belongs
 // to the caller.
-func (k *Kind) apart(ctx context.Context, r *engine.Run, s *program,
+func (k *Kind) runApart(ctx context.Context, r *engine.Run, s *program,
 	step func(context.Context, *program, recorder) engine.Outcome,
 ) engine.Outcome {
 	own := r.Job
 	s.job = &own
-	t := &stride{Context: ctx, id: own.ID, state: own.State}
-	moves(t, s.dir)
+	t := &ownStep{Context: ctx, id: own.ID, state: own.State}
+	reportAt(t, s.dir)
 	k.mu.Lock()
 	k.steps[t] = true
 	k.mu.Unlock()

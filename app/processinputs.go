@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// processInputs resolves the spec: it sees that every input is there and readable and that the
-// archive can be written, before anything is copied, and makes the job's folder.
+// processInputs resolves the spec and makes the job's folder. Before anything is copied it sees
+// that every input can be read and that the archive can be written.
 func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	if err := k.check(s); err != nil {
 		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
@@ -73,15 +73,15 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 	return o
 }
 
-// spread makes a folder of jobs' folders, once in the life of the process. Whoever makes one in it
-// makes it too.
+// spread makes a folder of jobs' folders, once in the life of the process. Whatever makes a folder
+// in it makes this one, too: it is a hint for the file system.
 func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 	if _, done := k.spreads.LoadOrStore(dir, true); !done {
 		files.Spread(ctx, fsys, dir) //nolint:errcheck // a hint
 	}
 }
 
-// resolved is the outcome of PROCESSING_INPUTS.
+// resolved returns the outcome of PROCESSING_INPUTS.
 func (k *Kind) resolved(s *program, staged Size) engine.Outcome {
 	s.given.System = s.system() + "@" + k.cfg.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
@@ -91,7 +91,7 @@ func (k *Kind) resolved(s *program, staged Size) engine.Outcome {
 	return engine.Next(job.StagingInputs).Set(job.Patch{Resolved: resolved})
 }
 
-// check is what can be said of a spec once its macros are replaced.
+// check checks a spec after its macros were replaced.
 func (k *Kind) check(s *program) error {
 	names := map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr}
 	for i, in := range s.spec.Inputs {
@@ -109,11 +109,10 @@ func (k *Kind) check(s *program) error {
 	return err
 }
 
-// origin returns where an input comes from: the URL of one from the web, or else a path with its
-// links followed.
+// origin returns where an input comes from: a URL of the web, or a path with its links followed.
 func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (string, error) {
 	from := s.spec.Inputs[i].From
-	moves(ctx, from)
+	reportAt(ctx, from)
 	if k.source(from) != nil {
 		return from, nil
 	}
@@ -124,14 +123,14 @@ func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (s
 	return border.input(ctx, s.job.Tenant, place{inputField(i), name})
 }
 
-// trespass reports whether an error says that a spec names what is no place for its job.
+// trespass reports whether an error says that a spec names a place that is not for its job.
 func trespass(err error) bool {
 	_, ok := errors.AsType[*job.SpecError](err)
 	return ok
 }
 
-// look sees that an input can be read, as far as that can be seen without reading it, and how large
-// it is; below 0: that is not known.
+// look sees that an input can be read, without reading it, and returns its size. Bytes below 0
+// stand for a size that is not known.
 func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	if source := k.source(in.From); source != nil {
 		bytes, err := source.Stat(ctx, in.From)
@@ -158,7 +157,7 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	}
 	var size Size
 	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
-		moves(ctx, e.Path)
+		reportAt(ctx, e.Path)
 		switch {
 		case e.Err != nil:
 			if l, ok := errors.AsType[*files.LinkError](e.Err); ok && l.Folder != "" {
@@ -174,8 +173,8 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 	return size, err
 }
 
-// dangling returns err, or where the input is a link that is there and leads nowhere an error that
-// says so.
+// dangling returns err. If the input is a link that leads nowhere, it returns an error that says
+// so.
 func (k *Kind) dangling(ctx context.Context, from string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -195,14 +194,14 @@ func (k *Kind) readable(ctx context.Context, name string) error {
 	return f.Close()
 }
 
-// writable sees that the folder the user named for the archive can take it, before a program runs
-// for hours. It returns nil if it can.
+// writable sees that the folder that the user named for the archive can take it, before a program
+// runs for hours. It returns nil if it can.
 func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine.Outcome {
 	a := s.spec.Archive
 	if a.To == "" || a.On == job.ArchiveNever {
 		return nil
 	}
-	moves(ctx, s.to)
+	reportAt(ctx, s.to)
 	var o engine.Outcome
 	if err := border.target(ctx, place{archiveField, s.to}); trespass(err) {
 		o = engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
@@ -224,8 +223,8 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 	return nil
 }
 
-// try makes a folder where the copies of an archive will lie, and removes it. It is noted
-// meanwhile, as copies are: after a crash here the job may be canceled before it is run again.
+// try makes a folder where the copies of an archive will be, and removes it. Meanwhile there is a
+// note, as for copies: after a crash here the job may be canceled before it runs again.
 func (k *Kind) try(ctx context.Context, border *border, s *program) error {
 	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
 	if err := notes.Mkdir(ctx, note); err != nil {

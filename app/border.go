@@ -16,12 +16,12 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Places of the service are told from those of its users here and nowhere else. No job takes an
-// input from a place of the service, or puts results there: the token and the database are there,
-// and the results of others. The one exception are inputs from the results of a job of the same
-// tenant.
+// Here, and nowhere else, places of the service are told from places of its users. No job takes an
+// input from a place of the service or puts results there: the token, the database and the results
+// of others are there. There is one exception: an input may come from the results of a job of the
+// same tenant.
 //
-// A path is judged by where it leads, and again before each use: links may be changed meanwhile.
+// A path is judged by where it leads. It is judged again before each use, because links change.
 
 // A place is a path that a spec names in a field.
 type place struct{ field, path string }
@@ -37,9 +37,9 @@ type border struct {
 	done map[string]bool // folders that were made
 }
 
-// A landmark is a name by which folders are compared. One folder may have several names, by mounts.
+// A landmark is a folder as it is compared with others. With mounts one folder has several names.
 type landmark struct {
-	named string // what the service calls it; empty: it is none of the service's
+	named string // the service's name for it; empty: it is not the service's
 	real  string
 	self  fs.FileInfo   // nil: it is not there yet
 	way   []fs.FileInfo // itself, and the folders above it
@@ -47,29 +47,29 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
-// fresh is for how long the ground, once looked at, is taken for what it was. Nobody but root and
-// the service's account can make it another.
-const fresh = time.Second
+// groundLife is how long a look at the ground holds. Only root and the account of the service can change
+// it.
+const groundLife = time.Second
 
-// A ground is what all steps share of what they compare folders with: to look it up costs a stat
-// for each folder above each of them.
+// A ground is the part of a comparison that all steps share. It costs a stat for each folder above
+// each place.
 type ground struct {
 	at   time.Time                // when it was begun
 	own  []landmark               // the service's own places; nil: not looked up yet
 	ways map[string][]fs.FileInfo // folders, and those above them
 }
 
-// onGround calls f with the ground of the last second.
+// onGround calls f with the ground of the last second, under the lock.
 func (k *Kind) onGround(f func(*ground)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if time.Since(k.ground.at) > fresh {
+	if time.Since(k.ground.at) > groundLife {
 		k.ground = ground{at: time.Now(), ways: map[string][]fs.FileInfo{}}
 	}
 	f(&k.ground)
 }
 
-// places returns the service's own places, the same ones for the whole step.
+// places returns the service's own places. They stay the same for the whole step.
 func (b *border) places(ctx context.Context) []landmark {
 	if b.own == nil {
 		b.own = b.k.places(ctx)
@@ -77,7 +77,7 @@ func (b *border) places(ctx context.Context) []landmark {
 	return b.own
 }
 
-// places returns the service's own places as they were within the last second.
+// places returns the service's own places as they were in the last second.
 func (k *Kind) places(ctx context.Context) (own []landmark) {
 	k.onGround(func(g *ground) { own = g.own })
 	if own != nil {
@@ -114,8 +114,9 @@ func (k *Kind) landmark(ctx context.Context, real string) (m landmark) {
 	return m
 }
 
-// way returns a folder and those above it. They are compared because one folder may be mounted
-// under several names, which only root does, so they stay for what they were.
+// way returns a folder and those above it. One folder may be mounted under several names, so
+// folders are compared by their identity. Only root mounts, so a way holds for the time of a
+// ground.
 func (k *Kind) way(ctx context.Context, dir string) (way []fs.FileInfo) {
 	known := false
 	k.onGround(func(g *ground) { way, known = g.ways[dir] })
@@ -134,13 +135,13 @@ func (k *Kind) way(ctx context.Context, dir string) (way []fs.FileInfo) {
 	return way
 }
 
-// holds reports whether other is m, or lies in it.
+// holds reports whether other is m, or is in it.
 func (m *landmark) holds(other *landmark) bool {
 	return below(other.real, m.real) || slices.ContainsFunc(other.way,
 		func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
 }
 
-// crossed returns what is wrong with a real name that is at, in or above a place of the service;
+// crossed says what is wrong with a real name that is at, in or above a place of the service;
 // empty: nothing.
 func (b *border) crossed(ctx context.Context, real string) (what string) {
 	at, all := b.k.landmark(ctx, real), b.places(ctx)
@@ -155,8 +156,8 @@ func (b *border) crossed(ctx context.Context, real string) (what string) {
 	return ""
 }
 
-// input returns where an input leads. The error is a [job.SpecError] where that is no place for
-// inputs.
+// input returns where an input leads. The error is a [job.SpecError] if inputs may not come from
+// there.
 func (b *border) input(ctx context.Context, tenant string, p place) (string, error) {
 	if b.k.cfg.Files == nil {
 		return p.path, nil
@@ -172,7 +173,7 @@ func (b *border) input(ctx context.Context, tenant string, p place) (string, err
 	return real, nil
 }
 
-// real returns where a place leads, with links followed.
+// real returns where a place leads after links are followed.
 func (b *border) real(ctx context.Context, p place, remedy string) (string, error) {
 	real, err := files.Real(ctx, b.k.cfg.Files, p.path)
 	if err != nil {
@@ -185,7 +186,7 @@ func (b *border) real(ctx context.Context, p place, remedy string) (string, erro
 	return real, err
 }
 
-// result reports whether a real name is that of the results of a job of a tenant, or lies in them.
+// result reports whether a real name is in the results of a job of a tenant.
 func (b *border) result(ctx context.Context, tenant, real string) bool {
 	all := b.places(ctx)
 	i := slices.IndexFunc(all, func(m landmark) bool { return m.named == b.k.cfg.Archive })
@@ -198,7 +199,7 @@ func (b *border) result(ctx context.Context, tenant, real string) bool {
 	return inside && err == nil
 }
 
-// target returns an error unless results may be put in a folder. It is a [job.SpecError] where the
+// target returns an error unless results may be put into a folder. It is a [job.SpecError] if the
 // folder is a place of the service.
 func (b *border) target(ctx context.Context, p place) error {
 	if b.k.cfg.Files == nil {
@@ -215,8 +216,8 @@ func (b *border) target(ctx context.Context, p place) error {
 	return nil
 }
 
-// mkdir makes a folder for results. In one of the user's it sees before and after that it is no
-// place of the service.
+// mkdir makes a folder for results. In a folder of the user it checks before and after that it is
+// no place of the service.
 func (b *border) mkdir(ctx context.Context, s *program, dir string) error {
 	if b.done[dir] {
 		return nil
@@ -232,15 +233,15 @@ func (b *border) mkdir(ctx context.Context, s *program, dir string) error {
 	return err
 }
 
-// shelf makes a folder for results with a mode. This account can write there until it is sealed.
-func (b *border) shelf(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
+// makeFolder makes a folder for results with a mode. This account can write there until it is sealed.
+func (b *border) makeFolder(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
 	if err := b.mkdir(ctx, s, dir); err != nil {
 		return err
 	}
 	return files.Mkdir(ctx, b.k.cfg.Files, dir, mode)
 }
 
-// seal gives a shelf its mode, once all is in it.
+// seal gives a folder its mode, once everything is in it.
 func (b *border) seal(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
 	if err := b.outside(ctx, s, dir); err != nil {
 		return err
@@ -256,10 +257,10 @@ func (b *border) outside(ctx context.Context, s *program, dir string) error {
 	return b.target(ctx, place{archiveField, dir})
 }
 
-// home returns an error unless a folder in a job's own stays in it once links are followed: an
-// input in place is a link to what lies elsewhere, and the program of an earlier attempt may have
-// left others.
-func (k *Kind) home(ctx context.Context, s *program, field, folder string) error {
+// staysInside returns an error unless a folder in the job's folder is still there after links are
+// followed. An input in place is a link to another place, and the program of an earlier attempt may
+// have left links.
+func (k *Kind) staysInside(ctx context.Context, s *program, field, folder string) error {
 	if folder == s.dir {
 		return nil
 	}
@@ -275,14 +276,14 @@ func (k *Kind) home(ctx context.Context, s *program, field, folder string) error
 	return err
 }
 
-// realDir returns where a job's folder is, which is no link itself.
+// realDir returns the real path of a job's folder, which is no link itself.
 func (k *Kind) realDir(ctx context.Context, s *program) (string, error) {
 	above, err := files.Real(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
 	return path.Join(above, path.Base(s.dir)), err
 }
 
-// unlink removes links that the program of an earlier attempt put in the place of the job's folder,
-// or of the runner's in it. What it cannot look at the next step tells.
+// unlink removes links that the program of an earlier attempt put in place of the job's folder, or
+// of the runner's folder in it. The next step tells of what unlink cannot look at.
 func (k *Kind) unlink(ctx context.Context, s *program) error {
 	at := path.Join(s.dir, runner.Folder)
 	if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err == nil && real == at {
@@ -304,12 +305,12 @@ func (k *Kind) unlink(ctx context.Context, s *program) error {
 	return nil
 }
 
-// wrong is the error about a place.
+// wrong returns the error about a place.
 func wrong(p place, what, remedy string) error {
 	return &job.SpecError{Problems: []job.Problem{{Path: p.field, Value: p.path, What: what, Remedy: remedy}}}
 }
 
-// below reports whether a name is a folder or stands below it.
+// below reports whether a name is a folder or is in it.
 func below(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
@@ -317,9 +318,9 @@ func below(name, dir string) bool {
 // maxCheck is how long a submission waits for the file systems of the paths that it names.
 const maxCheck = 2 * time.Second
 
-// soon returns what f finds out. A file system that hangs holds up no submission: while one does,
-// the answer is otherwise, and the same is asked again when the job is prepared.
-func soon[T any](k *Kind, otherwise T, f func(context.Context) T) T {
+// orInTime returns the answer of f. A file system that hangs does not hold up submissions: while one
+// hangs, the answer is otherwise, and the question is asked again when the job is prepared.
+func orInTime[T any](k *Kind, otherwise T, f func(context.Context) T) T {
 	if k.hanging.Load() > 0 {
 		return otherwise
 	}
@@ -345,15 +346,15 @@ func (k *Kind) trespasses(tenant string, named []place) []job.Problem {
 	if len(named) == 0 || k.cfg.Files == nil {
 		return nil
 	}
-	return soon(k, nil, func(ctx context.Context) []job.Problem { return k.border().trespasses(ctx, tenant, named) })
+	return orInTime(k, nil, func(ctx context.Context) []job.Problem { return k.border().trespasses(ctx, tenant, named) })
 }
 
-// leads returns where a name leads, as far as that can be seen.
-func (k *Kind) leads(name string) string {
+// realPath returns where a name realPath, if that can be seen.
+func (k *Kind) realPath(name string) string {
 	if k.cfg.Files == nil {
 		return name
 	}
-	return soon(k, name, func(ctx context.Context) string {
+	return orInTime(k, name, func(ctx context.Context) string {
 		if real, err := files.Real(ctx, k.cfg.Files, name); err == nil {
 			return real
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// stageJob puts beside the inputs what the launch needs: the script, and the folders of the logs. A
-// program that cannot be started is told before it is launched, where that can be seen.
+// stageJob puts the script and the folders of the logs beside the inputs. If a program cannot be
+// started and that can be seen, it says so before the launch.
 func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outcome {
 	fsys := k.cfg.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
 		full, err := s.inside(field, name)
 		if err == nil {
-			err = k.home(ctx, s, field, path.Dir(full))
+			err = k.staysInside(ctx, s, field, path.Dir(full))
 		}
 		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
@@ -31,7 +31,7 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 			err = fsys.Mkdir(ctx, path.Dir(full))
 		}
 		if err == nil && s.job.Attempt > 1 {
-			err = k.makeWay(ctx, full)
+			err = k.clearLog(ctx, full)
 		}
 		if err != nil {
 			return k.trouble(ctx, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
@@ -51,9 +51,9 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 	return engine.Next(job.SubmittingJob)
 }
 
-// makeWay removes what an earlier attempt left in the place of a log, unless it is a plain file: a
-// folder cannot be opened, who opens a pipe waits for a reader, and a link may lead anywhere.
-func (k *Kind) makeWay(ctx context.Context, name string) error {
+// clearLog removes what an earlier attempt left in the place of a log, unless it is a plain file. A
+// folder cannot be opened, a pipe waits for a reader, and a link may lead anywhere.
+func (k *Kind) clearLog(ctx context.Context, name string) error {
 	fsys := k.cfg.Host.Files()
 	infos, err := fsys.List(ctx, path.Dir(name))
 	if err != nil {
@@ -67,8 +67,8 @@ func (k *Kind) makeWay(ctx context.Context, name string) error {
 	return nil
 }
 
-// startable returns why the program cannot be started. What is looked up in the system's PATH is
-// left to its shell.
+// startable returns why the program cannot be started. A name without a slash is left to the shell
+// of the system, which looks it up in PATH.
 func (k *Kind) startable(ctx context.Context, s *program) error {
 	name, shown := path.Join(s.dir, scriptFile), "script"
 	if s.spec.Script == "" {
@@ -83,7 +83,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 		return nil
 	}
 	fsys := k.cfg.Host.Files()
-	moves(ctx, name)
+	reportAt(ctx, name)
 	info, err := fsys.Stat(ctx, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !path.IsAbs(shown):
@@ -118,8 +118,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 	return nil
 }
 
-// interpreter returns what the first line of a program asks for, if it is a script. Linux looks at
-// 256 bytes.
+// interpreter returns the interpreter in the first line of a script. Linux reads 256 bytes.
 func (k *Kind) interpreter(ctx context.Context, name string) (string, bool) {
 	f, err := k.cfg.Host.Files().Open(ctx, name)
 	if err != nil {
