@@ -11,24 +11,25 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Cancel asks that jobs end. A job whose program runs is CANCELED once that program is known to be
-// dead. Answers come in the order of ids.
+// Cancel asks that jobs end. A job whose program runs is CANCELED once the program is known to be
+// dead. The answers are in the order of ids.
 func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.wish(ctx, job.WishCancel, ids)
 }
 
-// Pause asks that jobs stop until they are resumed. A program that runs is suspended where it runs.
+// Pause asks that jobs stop until they are resumed. A program that runs is suspended. The answers
+// are in the order of ids.
 func (s *Service) Pause(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.wish(ctx, job.WishPause, ids)
 }
 
-// Resume lets paused jobs go on.
+// Resume lets paused jobs go on. The answers are in the order of ids.
 func (s *Service) Resume(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.wish(ctx, job.WishResume, ids)
 }
 
-// Abandon cancels jobs at once, also where it cannot be confirmed that nothing of them runs any
-// more: such a job ends with the code ABANDONED, and its program may still run.
+// Abandon cancels jobs at once, even if something of them may still run. Such a job ends with the
+// code ABANDONED. The answers are in the order of ids.
 func (s *Service) Abandon(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.ask(ctx, store.Wish{Wish: job.WishCancel, Jobs: ids, Force: true})
 }
@@ -47,17 +48,19 @@ func (s *Service) ask(ctx context.Context, w store.Wish) ([]store.Wished, error)
 	return answers, nil
 }
 
-// With these words begins the message of an event that says that a wish was carried out on a
-// program that runs.
+// The messages of these events begin with these words. They say that a running program obeyed a
+// wish.
 const (
 	saysSuspended = "suspended"
 	saysGoesOn    = "goes on"
 )
 
-// Obeyed waits until a job has obeyed a wish that was made of it before, and reports whether it
-// did; an end of ctx is no error, for the wish stands. A cancel is obeyed when the job has ended, a
-// pause when the job is PAUSED or its program is suspended, and when it has ended meanwhile. To
-// resume is to leave PAUSED, or for a suspended program to go on.
+// Obeyed waits until a job has obeyed a wish that was made before, and reports whether it has. It
+// returns false and no error when ctx ends: the wish stands.
+//
+// A cancel is obeyed when the job has ended. A pause is obeyed when the job is PAUSED, its program
+// is suspended, or the job has ended. A resume is obeyed when the job has left PAUSED, or its
+// suspended program goes on.
 func (s *Service) Obeyed(ctx context.Context, id job.ID, w job.Wish) (bool, error) {
 	done, err := s.await(ctx, id, w)
 	if ctx.Err() != nil {
@@ -113,8 +116,8 @@ func obeyed(j *job.Job, w job.Wish, suspended bool) bool {
 	return false
 }
 
-// Resubmit submits the request of a job once more, as it was given, and answers with the new job.
-// Conflict, where its external id stands for the job that is there.
+// Resubmit submits the request of a job once more, as it was given, and returns the id of the new
+// job. A job with an external id cannot be submitted twice: the error is of kind Conflict.
 func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
 	return s.ResubmitOnce(ctx, "", id)
 }
@@ -141,7 +144,7 @@ func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.
 	return answers[0].ID, nil
 }
 
-// An Action is what is done with all jobs that a filter chooses.
+// An Action is done with all jobs that a filter chooses.
 type Action string
 
 // The actions.
@@ -169,18 +172,18 @@ var Actions = []Action{
 type Bulk struct {
 	Action Action
 	Filter job.Filter
-	// DryRun only counts the jobs.
+	// DryRun counts the jobs and does nothing with them.
 	DryRun bool
-	// Force of a cancel; see [Service.Abandon].
+	// Force makes a cancel abandon the jobs; see [Service.Abandon].
 	Force bool
 }
 
-// A BulkAnswer tells what became of a [Bulk].
+// A BulkAnswer says what became of a [Bulk].
 type BulkAnswer struct {
 	Matched  int       `json:"matched"`           // jobs that the filter chose
-	Done     int       `json:"done"`              // of them, those with which it was done, or that have the wish now
-	Refused  int       `json:"refused"`           // of them, those that refused
-	Refusals []Refusal `json:"refusals,omitzero"` // the first of these, up to 100
+	Done     int       `json:"done"`              // jobs that did it, or have the wish now
+	Refused  int       `json:"refused"`           // jobs that refused
+	Refusals []Refusal `json:"refusals,omitzero"` // the first 100 of these
 	Since    time.Time `json:"since,omitzero"`    // only jobs submitted since then were looked at
 }
 
@@ -192,13 +195,13 @@ type Refusal struct {
 }
 
 const (
-	bulkPage     = 500
-	mostRefusals = 100
+	bulkPage    = 500
+	maxRefusals = 100
 )
 
-// Bulk does one action with all jobs that a filter chooses and that were there when it began,
-// newest first, in many transactions. When ctx ends it stops between two of them, and tells how far
-// it has come.
+// Bulk does one action with all jobs that a filter chooses and that exist when it begins. It goes
+// from the newest job to the oldest, in many transactions. After an error, or when ctx ends, the
+// answer says how far it has come.
 func (s *Service) Bulk(ctx context.Context, b Bulk) (a BulkAnswer, err error) {
 	if b.DryRun {
 		counts, err := s.Count(ctx, b.Filter)
@@ -228,7 +231,7 @@ func (s *Service) Bulk(ctx context.Context, b Bulk) (a BulkAnswer, err error) {
 			switch {
 			case err == nil:
 				a.Done++
-			case len(a.Refusals) < mostRefusals:
+			case len(a.Refusals) < maxRefusals:
 				a.Refusals = append(a.Refusals, Refusal{ids[i], job.KindOf(err), err.Error()})
 				fallthrough
 			default:
@@ -239,7 +242,7 @@ func (s *Service) Bulk(ctx context.Context, b Bulk) (a BulkAnswer, err error) {
 	return a, nil
 }
 
-// act does the action of b with some jobs and answers each by its index.
+// act does the action of b with some jobs. The answers are in the order of ids.
 func (s *Service) act(ctx context.Context, b Bulk, ids []job.ID) ([]error, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -277,8 +280,8 @@ func asked(answers []store.Wished, err error) ([]error, error) {
 	return errs, err
 }
 
-// Annotate changes the labels and notes of a job: what a names is merged into those that are there,
-// or takes their place.
+// Annotate changes the labels and notes of a job: a is merged into them, or with replace takes
+// their place.
 func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (View, error) {
 	errs, err := s.cfg.Store.Annotate(ctx,
 		store.Annotation{Tenant: s.cfg.Tenant, Jobs: []job.ID{id}, Annotation: a, Replace: replace})
@@ -291,8 +294,8 @@ func (s *Service) Annotate(ctx context.Context, id job.ID, a job.Annotation, rep
 	return s.View(ctx, id)
 }
 
-// Hide hides jobs that have ended, so that lists leave them out, or shows them again. Answers come
-// in the order of ids.
+// Hide hides jobs that have ended, so that lists leave them out, or shows them again. The answers
+// are in the order of ids.
 func (s *Service) Hide(ctx context.Context, hidden bool, ids ...job.ID) ([]error, error) {
 	return s.cfg.Store.Annotate(ctx, store.Annotation{Tenant: s.cfg.Tenant, Jobs: ids, Hidden: &hidden})
 }
@@ -303,7 +306,7 @@ func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (s
 }
 
 // AddProgramEvent writes an event of a running program into the history of its job. launch is the
-// number of its launch: that of another one is refused.
+// number of its launch; an event of any other launch is refused.
 func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.CustomEvent) (store.Event, error) {
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, CustomEvent: n})
 }
@@ -320,10 +323,12 @@ func (s *Service) addEvent(ctx context.Context, e store.NewEvent) (store.Event, 
 	return written, err
 }
 
-// Delete deletes jobs that have ended: their files in the service's own folders, and then all that
-// the database knows of them. It can be repeated. Answers come in the order of ids: NotFound, or
-// Conflict where a job has not ended. A job that belongs to another machine is deleted there; its
-// answer is Unavailable while no process of that machine can be asked.
+// Delete deletes jobs that have ended: first their files in the service's own folders, and then
+// their rows and histories. It can be repeated.
+//
+// The answers are in the order of ids. One is NotFound if there is no such job, and Conflict if the
+// job has not ended. The files of a job on another machine are deleted by a process there; the
+// answer is Unavailable if no process there can be asked.
 func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 	errs := make([]error, len(ids))
 	var gone []job.ID
@@ -334,7 +339,7 @@ func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 		switch {
 		case err != nil:
 			errs[i] = err
-		case !s.elsewhere(&j):
+		case !s.onOtherMachine(&j):
 			if errs[i] = s.removeFiles(ctx, &j); errs[i] == nil {
 				gone, at = append(gone, id), append(at, i)
 			}

@@ -16,24 +16,24 @@ import (
 type BlockedGroup struct {
 	Key      string            `json:"key"`
 	Code     job.Code          `json:"code"`
-	Message  string            `json:"message,omitempty"` // of the first of its jobs
-	Jobs     int               `json:"jobs"`              // that are blocked
-	Behind   int               `json:"behind,omitempty"`  // that wait in the line which it closes
-	Line     string            `json:"line,omitempty"`    // the key of that
+	Message  string            `json:"message,omitempty"` // of its first job
+	Jobs     int               `json:"jobs"`              // how many are blocked
+	Behind   int               `json:"behind,omitempty"`  // how many wait in the line that it closes
+	Line     string            `json:"line,omitempty"`    // the key of that line
 	Since    time.Time         `json:"since"`             // when the first of its jobs was blocked
 	Tester   string            `json:"tester"`
 	Params   map[string]string `json:"params,omitempty"`
-	Machine  string            `json:"machine,omitempty"` // where alone it can be tested
-	Tests    int               `json:"tests"`             // that were made
-	Tested   time.Time         `json:"tested,omitzero"`   // when the newest began
-	Result   string            `json:"result,omitempty"`  // what that said
+	Machine  string            `json:"machine,omitempty"` // the only one where it can be tested
+	Tests    int               `json:"tests"`             // how many were made
+	Tested   time.Time         `json:"tested,omitzero"`   // when the newest test began
+	Result   string            `json:"result,omitempty"`  // what that test said
 	NextTest time.Time         `json:"next_test,omitzero"`
 	Clear    bool              `json:"clear"` // its jobs go on, one after the other
 	Policy   job.Policy        `json:"policy"`
 	Why      string            `json:"why"` // one sentence
 }
 
-// Blocked returns the groups of blocked jobs, by key.
+// Blocked returns the groups of blocked jobs, sorted by key.
 func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
 	groups, err := s.groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant})
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) Blocked(ctx context.Context) ([]BlockedGroup, error) {
 	return all, nil
 }
 
-// groups returns all groups for which q asks, by key.
+// groups returns all groups that q asks for, sorted by key.
 func (s *Service) groups(ctx context.Context, q store.GroupQuery) (all []groups.Group, err error) {
 	q.Limit = 1000
 	for more := true; more; {
@@ -62,7 +62,7 @@ func (s *Service) groups(ctx context.Context, q store.GroupQuery) (all []groups.
 	return all, nil
 }
 
-// BlockedBy returns one group of blocked jobs. NotFound where there is none.
+// BlockedBy returns one group of blocked jobs. The error is of kind NotFound if there is none.
 func (s *Service) BlockedBy(ctx context.Context, key string) (BlockedGroup, error) {
 	if !isText(key) {
 		return BlockedGroup{}, store.NoGroup(key)
@@ -93,9 +93,10 @@ func (s *Service) blockedGroup(g *groups.Group) BlockedGroup {
 	return b
 }
 
-// ActOnGroup does what a person wants of a group of blocked jobs: that its condition is tested now,
-// that its jobs go on as if it had cleared, or that they fail, but for those of which something may
-// still run. It returns the group as it stands then: without jobs where all have left it meanwhile.
+// ActOnGroup does what a person wants of a group of blocked jobs. [groups.TryNow] tests its
+// condition now. [groups.Release] lets its jobs go on as if the condition had cleared.
+// [groups.GiveUp] fails them, except those that may still run. It returns the group as it is then:
+// without jobs if all have left it.
 func (s *Service) ActOnGroup(ctx context.Context, want groups.Action, group string) (BlockedGroup, error) {
 	g, err := s.BlockedBy(ctx, group)
 	if err != nil {
@@ -115,8 +116,9 @@ func (s *Service) ActOnGroup(ctx context.Context, want groups.Action, group stri
 	return after, err
 }
 
-// ActOnJobs does so for some blocked jobs, each of which is answered by its index: NotFound, or
-// Conflict where it is not blocked, or is given up while something of it may still run.
+// ActOnJobs does the same for single jobs. The answers are in the order of jobs. One is NotFound if
+// there is no such job. It is Conflict if the job is not blocked, or if it is given up and may
+// still run.
 func (s *Service) ActOnJobs(ctx context.Context, want groups.Action, jobs ...job.ID) ([]error, error) {
 	answers, eff, err := s.cfg.Store.Steer(ctx,
 		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: want, Jobs: jobs})
@@ -126,12 +128,12 @@ func (s *Service) ActOnJobs(ctx context.Context, want groups.Action, jobs ...job
 	return answers, err
 }
 
-// TesterEnabled is the name of the tester that asks whether what a document is about is enabled, in
-// the tenant of the jobs that wait: that of the parameters "kind" and "name". A document that is
-// not there enables nothing.
+// TesterEnabled is the name of the tester that asks whether something with a document is enabled,
+// in the tenant of the waiting jobs. The parameters "kind" and "name" name the document. Without a
+// document the thing is not enabled.
 const TesterEnabled = recovery.Enabled
 
-// enabled reports whether what a document is about is enabled; see [recovery.IsEnabled].
+// enabled reports whether something with a document is enabled; see [recovery.IsEnabled].
 func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool, error) {
 	if kind == kindTenant {
 		tenant = store.Site
@@ -152,11 +154,11 @@ func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool,
 	return !doc.Disabled, nil
 }
 
-// kindTenant is the kind of the documents of the site that are about tenants. A tenant has none
-// until it is suspended.
+// kindTenant is the kind of the documents of the site about tenants. A tenant has none until it is
+// suspended.
 const kindTenant = "tenant"
 
-// disabledSystem is the block of jobs on a system that is disabled.
+// disabledSystem returns the block of jobs on a disabled system.
 func disabledSystem(name string) *job.Block {
 	return &job.Block{
 		Code: job.SystemDisabled, Message: "system " + name + " is disabled", Tester: TesterEnabled,
@@ -164,7 +166,7 @@ func disabledSystem(name string) *job.Block {
 	}
 }
 
-// blocks says what keeps a job from being made ready or launched: see [engine.Config].
+// blocks returns the block that keeps a job from its next step: see [engine.Config].
 func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	if !j.Program() {
 		return nil
@@ -184,7 +186,7 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	return nil
 }
 
-// systemOf returns the system on which a program is to run.
+// systemOf returns the name of the system of a program.
 func systemOf(j *job.Job) string {
 	var spec struct {
 		System string `json:"system"`
@@ -195,7 +197,7 @@ func systemOf(j *job.Job) string {
 	return spec.System
 }
 
-// mayBeEnabled has those test now who wait for what a document is about.
+// mayBeEnabled has the group tested now whose jobs wait for a document.
 func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	if kind != job.KindSystem {
 		return
@@ -211,8 +213,8 @@ func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	}
 }
 
-// policy returns the policy by which a blocked job waits: its own, or that which its tenant has for
-// the condition.
+// policy returns the policy by which a blocked job waits: its own, or that of its tenant for the
+// condition.
 func (s *Service) policy(j *job.Job, b *job.Block) job.Policy {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -14,20 +14,20 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A NewsQuery says which events are wanted. The zero value is all of them, and those yet to come.
+// A NewsQuery says which events are wanted. The zero value asks for all events, also those to come.
 type NewsQuery struct {
-	Job    job.ID     // of this job only; zero: of all jobs
-	Filter job.Filter // of the jobs that it chooses; state, custody, code and message are those of the event
-	Types  []string   // states, or names of what users and jobs wrote; empty: all
-	Cursor string     // from here on; empty: from the first
-	// Until ends the waiting for more when it is closed: what is there by then is yielded. Nil:
-	// never.
+	Job    job.ID     // the only job; zero: all jobs
+	Filter job.Filter // of these jobs; state, custody, code and message are the event's
+	Types  []string   // states, or names that users and jobs gave; empty: all
+	Cursor string     // begin here; empty: with the first event
+	// Until ends the wait for more events when it is closed. Events that are there by then are
+	// yielded. Nil never ends it.
 	Until <-chan struct{}
 }
 
-// News yields events in the order in which they were committed, each with the cursor from which
-// those after it are had, and waits for more until ctx ends. The error is yielded last. It ends by
-// itself after a job's terminal event.
+// News yields events in the order in which they were committed, and waits for more until ctx ends.
+// Each event has the cursor at which the events after it begin. The query of one job ends after its
+// terminal event. An error is yielded last.
 func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := follower{s: s, q: q, cursor: q.Cursor}
@@ -44,9 +44,9 @@ func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, 
 	}
 }
 
-// Events yields the events of one job, or of all jobs for the zero id, from a cursor on ("": from
-// the first), and waits for more until ctx ends. The error is yielded last. It ends by itself after
-// a job's terminal event.
+// Events yields the events of one job, or of all jobs for the zero id. It begins at a cursor, or
+// with the first event for "", and waits for more until ctx ends. Events of one job end after its
+// terminal event. An error is yielded last.
 func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq2[job.Event, error] {
 	return func(yield func(job.Event, error) bool) {
 		for n, err := range s.News(ctx, NewsQuery{Job: id, Cursor: cursor}) {
@@ -57,7 +57,7 @@ func (s *Service) Events(ctx context.Context, id job.ID, cursor string) iter.Seq
 	}
 }
 
-// History returns all events of one job.
+// History returns all events of one job so far.
 func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 	if _, err := s.Job(ctx, id); err != nil {
 		return nil, err
@@ -72,13 +72,13 @@ func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 	return all, nil
 }
 
-// Cursor returns the cursor from which those events are had that are committed from now on.
+// Cursor returns the cursor at which the events begin that are committed from now on.
 func (s *Service) Cursor(ctx context.Context) (string, error) {
 	es, err := s.cfg.Store.Events(ctx, store.EventQuery{Tenant: s.cfg.Tenant, End: true})
 	return es.Cursor, err
 }
 
-// Wait returns the job once it has ended.
+// Wait waits until a job has ended, and returns it.
 func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
 	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
 		return j, err
@@ -91,11 +91,11 @@ func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
 	return s.Job(ctx, id)
 }
 
-// A follower yields events: those of the past from the store, and those that come from the feed.
+// A follower yields events: past ones from the store, new ones from the feed.
 type follower struct {
 	s      *Service
 	q      NewsQuery
-	cursor string // of the newest event that was looked at
+	cursor string // of the newest event that it looked at
 }
 
 // follow yields events until there are no more, yield returns false, or ctx ends with an error.
@@ -128,8 +128,8 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	}
 }
 
-// past yields what the store has now, of which known has been read. over says that nothing more is
-// wanted.
+// past yields the events that the store has now. known is how far the feed has read. over says that
+// no more events are wanted.
 func (f *follower) past(ctx context.Context, known string, yield func(store.Event) bool) (over bool, err error) {
 	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known, Limit: firstPage}
 	for {
@@ -145,31 +145,31 @@ func (f *follower) past(ctx context.Context, known string, yield func(store.Even
 	}
 }
 
-// Who follows has a page of the past in memory, and may take long to read it. A page has about
-// pageBytes, as far as the one before tells.
+// A follower keeps a page of past events in memory, and may take long to read it. A page has about
+// pageBytes; its size follows from the page before.
 const (
 	firstPage = 16 // events
-	mostPage  = 256
+	maxPage   = 256
 	pageBytes = 256 << 10
 )
 
-// nextPage returns how many events the page after one should have. It grows little by little.
+// nextPage returns how many events the next page should have. It grows little by little.
 func nextPage(page []store.Event, limit int) int {
 	bytes := 0
 	for i := range page {
 		bytes += sizeOf(&page[i])
 	}
-	return max(1, min(2*limit, mostPage, len(page)*pageBytes/bytes))
+	return max(1, min(2*limit, maxPage, len(page)*pageBytes/bytes))
 }
 
-// sizeOf is how many bytes an event takes in memory, about.
+// sizeOf returns about how many bytes an event takes in memory.
 func sizeOf(e *store.Event) int { return 400 + len(e.Message) + len(e.Data) }
 
-// lookAgain is how often who follows one job sees whether it is there.
+// lookAgain is how often a follower of one job checks that the job is still there.
 const lookAgain = 30 * time.Second
 
-// present yields what comes after a point of the feed. It returns when this follower is too slow
-// for the feed, or nothing more is wanted.
+// present yields events that come after a point of the feed. It returns when this follower is too
+// slow for the feed, or when no more events are wanted.
 func (f *follower) present(ctx context.Context, at int64, yield func(store.Event) bool) (over bool, err error) {
 	var gone <-chan time.Time // when to see whether the job is there: one that was deleted tells nothing
 	if !f.q.Job.IsZero() {
@@ -214,8 +214,8 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 	}
 }
 
-// unseen returns those events of b that come after the cursor. The cursor may be of another
-// process, which could tell earlier than the feed of this one that nothing is missing before it.
+// unseen returns the events of b that come after the cursor. The cursor may come from another
+// process, which may have known earlier than this feed that nothing is missing before it.
 func (f *follower) unseen(b *batch) (*batch, error) {
 	for i := range b.events {
 		switch after, err := store.CursorAfter(b.events[i].Cursor, f.cursor); {
@@ -230,7 +230,7 @@ func (f *follower) unseen(b *batch) (*batch, error) {
 	return &batch{}, nil
 }
 
-// take yields those of some events that are wanted. over says that no more are.
+// take yields the wanted ones among some events. over says that no more events are wanted.
 func (f *follower) take(ctx context.Context, b *batch, yield func(store.Event) bool) (over bool, err error) {
 	var facts map[job.ID]*job.Job
 	if len(f.q.Filter) > 0 {
@@ -289,10 +289,10 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A feed reads the events that are committed from now on, once for all who follow them in this
-// process. It runs while somebody does.
+// A feed reads the events that are committed from now on, once for all followers of this process.
+// It runs while there is a follower.
 //
-// What it has read it keeps in batches, of which it forgets the oldest: who is slower reads the
+// It keeps what it has read in batches, and forgets the oldest ones. A slower follower reads the
 // store instead.
 type feed struct {
 	store  store.Store
@@ -300,14 +300,14 @@ type feed struct {
 	tenant string
 	log    *slog.Logger
 	keep   int // events
-	most   int // bytes of them
+	most   int // bytes of these events
 
-	joining   sync.Mutex // held by who joins or leaves
+	joining   sync.Mutex // held while a follower joins or leaves
 	followers int        // guarded by joining
 	stop      func()     // guarded by joining: ends the goroutine and waits for it
 
-	reading   sync.Mutex // held by who reads
-	cursor    string     // guarded by reading: of the newest event that was read; empty: none was
+	reading   sync.Mutex // held while events are read
+	cursor    string     // guarded by reading: of the newest event that was read; empty: none
 	unsettled bool       // guarded by reading: see [store.Events]
 
 	mu      sync.Mutex
@@ -316,16 +316,16 @@ type feed struct {
 	bytes   int           // guarded by mu: of these events
 	count   int64         // guarded by mu: how many batches have been read
 	grown   chan struct{} // guarded by mu: closed by the next batch, or the error
-	err     error         // guarded by mu: why nothing more is read
+	err     error         // guarded by mu: why no more is read
 }
 
-// What a feed keeps, and a few more: some seconds of a busy service.
+// What a feed keeps, or little more: some seconds of a busy service.
 const (
 	keptEvents = 20_000
 	keptBytes  = 32 << 20
 )
 
-// A batch is some events, and what there is to know of their jobs.
+// A batch is some events with what is known of their jobs.
 type batch struct {
 	events []store.Event
 	bytes  int // of the events
@@ -334,7 +334,7 @@ type batch struct {
 	jobs map[job.ID]*job.Job // guarded by mu: nil until somebody asks
 }
 
-// facts returns the jobs of b, without those that were deleted.
+// facts returns the jobs of b, without deleted ones.
 func (b *batch) facts(ctx context.Context, s store.Reader) (map[job.ID]*job.Job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -417,7 +417,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// While something is unsettled, it is read again after soonAgain, and later and later.
+// While something is unsettled, it is read again after soonAgain, then later and later, up to
+// lateAgain.
 const (
 	soonAgain = 5 * time.Millisecond
 	lateAgain = time.Second
@@ -451,8 +452,8 @@ func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 	}
 }
 
-// read reads all that has been committed by now, and returns how many batches have been read in
-// all, and up to where.
+// read reads everything that is committed by now. It returns how many batches have been read in
+// all, and the cursor at their end.
 func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -471,7 +472,7 @@ func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
 	}
 }
 
-// open reports whether something was unsettled when somebody read last.
+// open reports whether something was unsettled at the newest read.
 func (f *feed) open() bool {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -503,8 +504,8 @@ func (f *feed) fail(err error) {
 	f.grown = make(chan struct{})
 }
 
-// after returns the batch that was read after so many others; or nil, and a channel that is closed
-// when there may be one. The channel is nil, too, when it has been forgotten.
+// after returns batch number at. If it is not there yet, it returns a channel that is closed when
+// there may be one. If the batch is forgotten, both are nil.
 func (f *feed) after(at int64) (*batch, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,23 +23,23 @@ import (
 
 // A File is one file of a job's output.
 type File struct {
-	// Its path in the job's folder or its results, with slashes. A byte that is no UTF-8 is written
-	// as \xNN, and so it is asked for.
+	// Its path in the job's folder or its results, with slashes. A byte that is not UTF-8 is
+	// written as \xNN, in answers and in requests.
 	Path     string    `json:"path"`
 	Size     int64     `json:"size"` // bytes
 	Modified time.Time `json:"modified"`
 
-	// Why it cannot be looked at; then it may be a folder, and size and time say nothing.
+	// Why it cannot be looked at. Then it may be a folder, and size and modified mean nothing.
 	Problem string `json:"problem,omitempty"`
 }
 
-// fileAt returns what is said of a file.
+// fileAt returns the File of a file.
 func fileAt(name string, info fs.FileInfo) File {
 	return File{Path: files.Text(name), Size: info.Size(), Modified: info.ModTime().UTC()}
 }
 
-// amiss returns what is said of a name that cannot be looked at.
-func amiss(name string, err error) File {
+// unreadable returns the File of a name that cannot be looked at.
+func unreadable(name string, err error) File {
 	why := err.Error()
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		why = at.Err.Error()
@@ -48,15 +48,15 @@ func amiss(name string, err error) File {
 }
 
 // Output lists the regular files of a job, sorted by path: those in its folder while that is there,
-// and its results after that. Links are not followed, and what Pawl itself keeps in the folder is
-// left out. What cannot be looked at is among them, with its problem. The error is NotFound while
-// the job has no files yet, and for a task.
+// and then its results. It does not follow links, and leaves out Pawl's own files in the folder. A
+// file that cannot be looked at is listed with its problem. The error is of kind NotFound if the
+// job has no files yet, and for a task.
 func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if s.elsewhere(&j) {
+	if s.onOtherMachine(&j) {
 		return fromPeer(ctx, s, &j, func(p Peer) ([]File, error) { return p.Output(ctx, id) })
 	}
 	f, err := s.filesOf(&j)
@@ -70,7 +70,7 @@ func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	return list, err
 }
 
-// archived lists the files in a job's results that are its own and still there.
+// archived lists the files of a job in its results that are still there.
 func archived(ctx context.Context, f engine.Files) ([]File, error) {
 	if f.Archived == nil && f.Results != "" {
 		all, err := below(ctx, f.FS, f.Results, "")
@@ -87,7 +87,7 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 			list = append(list, fileAt(name, info))
 		case err == nil, errors.Is(err, fs.ErrNotExist):
 		case files.Alone(err):
-			list = append(list, amiss(name, err))
+			list = append(list, unreadable(name, err))
 		default:
 			return nil, err
 		}
@@ -95,14 +95,14 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 	return list, nil
 }
 
-// OpenOutput opens one file of a job for reading, which the caller closes. A path that leads out of
-// the job's folder, by itself or through a symbolic link, is Invalid.
+// OpenOutput opens one file of a job for reading. The caller closes it. A path that leads out of
+// the job's folder, by itself or through a symbolic link, is an error of kind Invalid.
 func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File, io.ReadSeekCloser, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return File{}, nil, err
 	}
-	if s.elsewhere(&j) {
+	if s.onOtherMachine(&j) {
 		return s.openThere(ctx, &j, name)
 	}
 	f, err := s.filesOf(&j)
@@ -119,7 +119,7 @@ func (s *Service) OpenOutput(ctx context.Context, id job.ID, name string) (File,
 	return file, r, err
 }
 
-// filesOf returns where the files of a job are, which belongs to this machine.
+// filesOf returns where the files of a job of this machine are.
 func (s *Service) filesOf(j *job.Job) (engine.Files, error) {
 	k, err := s.keeper(j)
 	if err != nil {
@@ -140,14 +140,15 @@ func (s *Service) keeper(j *job.Job) (engine.Keeper, error) {
 		j.ID)
 }
 
-// below lists the regular files in a folder and below it. name is the folder's path within root.
+// below lists the regular files in a folder, at any depth. name is the path of the folder within
+// root.
 func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error) {
 	infos, err := fsys.List(ctx, path.Join(root, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && name != "": // removed meanwhile
 		return nil, nil
 	case name != "" && files.Alone(err):
-		return []File{amiss(name, err)}, nil
+		return []File{unreadable(name, err)}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 		switch {
 		case p == runner.Folder:
 		case files.Fault(info) != nil:
-			list = append(list, amiss(p, files.Fault(info)))
+			list = append(list, unreadable(p, files.Fault(info)))
 		case info.IsDir():
 			more, err := below(ctx, fsys, root, p)
 			if err != nil {
@@ -171,10 +172,10 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 	return list, nil
 }
 
-// open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist where
+// open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist if
 // neither has it.
 func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCloser, error) {
-	if !inner(name) {
+	if !isInside(name) {
 		return File{}, nil, outside(name)
 	}
 	for _, root := range []string{f.Folder, f.Results} {
@@ -210,8 +211,8 @@ func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekC
 	return File{Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
 }
 
-// inner reports whether a path is one of a file in a job's folder, as far as it says that itself.
-func inner(name string) bool {
+// isInside reports whether a path can be that of a file in a job's folder. It does not look at links.
+func isInside(name string) bool {
 	return fs.ValidPath(strings.ToValidUTF8(name, "?")) && name != "." && !strings.ContainsRune(name, 0)
 }
 
@@ -220,9 +221,9 @@ func outside(name string) error {
 		"no link leads out of it", name)
 }
 
-// within returns the name of a file in the folder root, with links followed where that can be done,
-// and refuses one that is not below root. What Pawl keeps there for itself is as if it were not
-// there: it holds the environment.
+// within returns the name of a file in the folder root, with links followed if that is possible. It
+// refuses a name that leads out of root. Pawl's own files there do not exist for it, because they
+// hold the environment.
 func within(ctx context.Context, fsys files.FS, root, name string) (string, error) {
 	full := path.Join(root, name)
 	if r, ok := fsys.(files.Linker); ok {
@@ -246,7 +247,7 @@ func within(ctx context.Context, fsys files.FS, root, name string) (string, erro
 	return full, nil
 }
 
-// noLinks refuses a path in root that has a symbolic link on its way.
+// noLinks refuses a path in root that goes through a symbolic link.
 func noLinks(ctx context.Context, fsys files.FS, root, name string) error {
 	dir := root
 next:
@@ -269,13 +270,13 @@ next:
 	return nil
 }
 
-// A Peer is a process of another machine, which is asked for the files of jobs that belong to that
-// machine. What its methods answer is what the methods of [Service] answer there, and so are their
-// errors. An error of kind Unavailable says that the process could not be asked, or is another one
-// than was meant: the next one of the machine is asked then. They are safe for concurrent use.
+// A Peer is a process of another machine. It is asked for the files of jobs that belong to that
+// machine. Its methods return what the same methods of [Service] return there, errors included. An
+// error of kind Unavailable says that the process could not be asked, or is not the one that was
+// meant; then the next process of the machine is asked. The methods are safe for concurrent use.
 type Peer interface {
 	Output(ctx context.Context, id job.ID) ([]File, error)
-	// OpenOutput and Log begin an answer that is read as it comes, for as long as ctx lasts.
+	// OpenOutput and Log begin an answer. It can be read for as long as ctx lasts.
 	OpenOutput(ctx context.Context, id job.ID, name string) (File, io.ReadSeekCloser, error)
 	Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser, error)
 	// Delete deletes a job that has ended, with its files. It can be repeated.
@@ -289,23 +290,23 @@ type PeerAsk struct {
 	Principal string
 }
 
-// Here returns the service that asks no process of another machine: whom another process has sent
-// here is answered from here, or not at all.
+// Here returns a service that asks no other machine. It answers requests that another process has
+// sent here: from this machine, or not at all.
 func (s *Service) Here() *Service {
 	other := *s
 	other.cfg.Peer = nil
 	return &other
 }
 
-// elsewhere reports whether the files of a job are on another machine. A process that runs no
-// programs, and that nobody told how to ask others, looks for them where it is.
-func (s *Service) elsewhere(j *job.Job) bool {
+// onOtherMachine reports whether the files of a job are on another machine. A process that runs no
+// programs and has no Config.Peer looks for them on its own machine.
+func (s *Service) onOtherMachine(j *job.Job) bool {
 	return j.Machine != "" && j.Machine != s.cfg.Machine && (s.cfg.Machine != "" || s.cfg.Peer != nil)
 }
 
-// fromPeer asks the live processes of a job's machine that have an address in turn, until one of
-// them answers. That nobody does is not said from memory. Where a process is, and what became of
-// asking it, stands in the log: whoever asks may not be whoever runs the service.
+// fromPeer asks the live processes of a job's machine that have an address, one after the other,
+// until one answers. It says from fresh rows, never from memory, that none is there. Addresses and
+// errors of peers go into the log only: the caller may not be the operator.
 func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer) (T, error)) (answer T, err error) {
 	if s.cfg.Peer == nil {
 		return answer, unreachable(j.Machine, ": ask a process there; pawl workers lists them")
@@ -336,7 +337,7 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 			if heard.Before(sessions[i].Renewed) {
 				heard = sessions[i].Renewed
 			}
-			s.silent(ctx, j, p, err)
+			s.logSilence(ctx, j, p, err)
 		}
 	}
 	if len(asked) > 0 {
@@ -344,21 +345,21 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 			heard.Local().Format(time.RFC3339)+
 			"; ask again, or whoever runs the service, whose log says what is wrong")
 	}
-	return answer, unreachable(j.Machine, nobodyOn(j.Machine, sessions))
+	return answer, unreachable(j.Machine, whyNobody(j.Machine, sessions))
 }
 
-// silent logs that a process does not answer what is asked for a job.
-func (s *Service) silent(ctx context.Context, j *job.Job, p *store.Process, err error) {
+// logSilence logs that a process does not answer a question about a job.
+func (s *Service) logSilence(ctx context.Context, j *job.Job, p *store.Process, err error) {
 	what := "a process of another machine does not answer"
-	if astray(p) {
+	if leadsNowhere(p) {
 		what += ": its address is one within its host, so set peer.listen or peer.url there"
 	}
 	s.cfg.Log.WarnContext(ctx, what, "job", j.ID, "machine", j.Machine, "process", p.String(), "address", p.Address,
 		"error", err)
 }
 
-// astray reports that the address of a process cannot lead to it, where that shows.
-func astray(p *store.Process) bool {
+// leadsNowhere reports that the address of a process can be seen not to lead to it.
+func leadsNowhere(p *store.Process) bool {
 	u, err := url.Parse(p.Address)
 	if err != nil {
 		return false
@@ -367,31 +368,31 @@ func astray(p *store.Process) bool {
 	return err == nil && p.Host != here && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 }
 
-// unreachable is the error of files on a machine that cannot be asked for them. It wraps nothing,
-// because its text is for whoever asked.
+// unreachable returns the error about files on a machine that cannot be asked. It wraps no error,
+// because its text is for the caller.
 func unreachable(machine, why string) error {
 	return job.Errorf(job.Unavailable, "the files of the job are on machine %s%s", machine, why)
 }
 
-// nobodyOn says why no process of a machine can be asked.
-func nobodyOn(machine string, sessions []store.SessionInfo) string {
+// whyNobody says why no process of a machine can be asked.
+func whyNobody(machine string, sessions []store.SessionInfo) string {
 	if gone := goneFrom(machine, sessions); gone != nil {
 		return gone.since() + ": start one there, and ask again"
 	}
 	return ", whose processes serve no address: start one there with the role api, or with --peer-listen"
 }
 
-// A farFile is a file of another machine with its content.
-type farFile struct {
+// A peerFile is a file of another machine with its content.
+type peerFile struct {
 	File
 	io.ReadSeekCloser
 }
 
 func (s *Service) openThere(ctx context.Context, j *job.Job, name string) (File, io.ReadSeekCloser, error) {
-	if !inner(name) {
+	if !isInside(name) {
 		return File{}, nil, outside(name)
 	}
-	f, err := fromPeer(ctx, s, j, func(p Peer) (f farFile, err error) {
+	f, err := fromPeer(ctx, s, j, func(p Peer) (f peerFile, err error) {
 		f.File, f.ReadSeekCloser, err = p.OpenOutput(ctx, j.ID, name)
 		return f, err
 	})
@@ -403,7 +404,7 @@ func (s *Service) logThere(ctx context.Context, j *job.Job, q LogQuery) (io.Read
 	if !q.Follow {
 		return fromPeer(ctx, s, j, func(p Peer) (io.ReadCloser, error) { return p.Log(ctx, j.ID, q) })
 	}
-	f := &farLog{s: s, id: j.ID}
+	f := &peerLog{s: s, id: j.ID}
 	ctx, f.stop = context.WithCancelCause(ctx)
 	f.ctx = ctx
 	r, err := fromPeer(ctx, s, j, func(p Peer) (io.ReadCloser, error) { return p.Log(ctx, j.ID, q) })
@@ -422,11 +423,11 @@ func (s *Service) logThere(ctx context.Context, j *job.Job, q LogQuery) (io.Read
 	return f, nil
 }
 
-// errEnough is the cause with which following ends early, as it was asked to.
+// errEnough is the cause that ends following early, on request.
 var errEnough = errors.New("enough has been read")
 
-// A farLog is a log that a peer follows.
-type farLog struct {
+// A peerLog is a log that a peer follows.
+type peerLog struct {
 	s        *Service
 	ctx      context.Context
 	stop     context.CancelCauseFunc
@@ -435,8 +436,8 @@ type farLog struct {
 	log      io.ReadCloser
 }
 
-// Read tells the end of the job from that of the process which follows: that one is an error.
-func (f *farLog) Read(p []byte) (int, error) {
+// Read tells the end of the job from the end of the process that follows. The latter is an error.
+func (f *peerLog) Read(p []byte) (int, error) {
 	n, err := f.log.Read(p)
 	switch {
 	case err == nil:
@@ -457,14 +458,14 @@ func (f *farLog) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *farLog) Close() error {
+func (f *peerLog) Close() error {
 	f.stop(context.Canceled)
 	err := f.log.Close()
 	f.watching.Wait()
 	return err
 }
 
-// deleteThere deletes a job that belongs to another machine, where its files are.
+// deleteThere deletes a job on the machine that it belongs to.
 func (s *Service) deleteThere(ctx context.Context, j *job.Job) error {
 	asked := 0
 	_, err := fromPeer(ctx, s, j, func(p Peer) (struct{}, error) {

@@ -16,37 +16,38 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A View is a job as people look at it: the row without Work, which its kind keeps for itself, with
-// [job.Job.Deadline] as Until, and what follows from it at this moment.
+// A View is a job as people look at it. It has the row without Work, the notes of its kind. Until
+// is [job.Job.Deadline], and the other fields say what follows from the row at this time.
 type View struct {
 	job.Job
-	Why      string        `json:"why,omitempty"`      // one sentence: why it stands where it stands
-	Progress *job.Progress `json:"progress,omitempty"` // of the step under way, where that is known
+	Why      string        `json:"why,omitempty"`      // one sentence: why it is where it is
+	Progress *job.Progress `json:"progress,omitempty"` // of the present step; nil: not known
 	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
 	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
-	// Started is when what it runs began, of its newest run; zero: it has not run. Ran is how long
-	// that has been RUNNING, or was. In lists both are there of what is RUNNING, and of programs
-	// that ended.
+	// Started is when the newest run of the program or handler began; zero: it has not run. Ran is
+	// how long that run has been RUNNING, or was. Lists have both for RUNNING jobs and for programs
+	// that have ended.
 	Started time.Time     `json:"started,omitzero"`
 	Ran     *job.Duration `json:"ran,omitempty"` // nil: it has not run
-	// Fault says what of the row is left out because it cannot be shown; empty: nothing is.
+	// Fault says what is left out because it cannot be shown; empty: nothing is.
 	Fault string `json:"fault,omitempty"`
-	// Unserved says that it is ready, and that no live process is there that claims jobs such as
-	// this one.
+	// Unserved says that the job is ready, and that no live process claims such jobs.
 	Unserved bool `json:"unserved,omitempty"`
-	// MachineGone is set while no process lives on the machine to which the job belongs.
+	// MachineGone is set while no process lives on the machine that the job belongs to.
 	MachineGone *Gone `json:"machine_gone,omitempty"`
 }
 
-// Views is a page of jobs as people look at them, without Request, Resolved, Work, Notes and
-// folders, without Result unless they are programs, and with messages of 512 bytes at most.
+// Views is a page of jobs as people look at them. They have no Request, Resolved, Work, Notes and
+// folders. Only programs have a Result. Messages have 512 bytes at most.
 type Views struct {
-	Jobs  []View    `json:"jobs"`
-	Next  string    `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
-	Since time.Time `json:"since,omitzero"` // only jobs submitted since then were looked at; see [job.Filter.Window]
+	Jobs []View `json:"jobs"`
+	Next string `json:"next,omitempty"` // the cursor of the next page; empty: this is the last
+	// Since is the time of creation from which on jobs were looked at: see [job.Filter.Window].
+	Since time.Time `json:"since,omitzero"`
 }
 
-// View returns one job with everything about it.
+// View returns one job with all that is known of it. The error is of kind NotFound if there is
+// none.
 func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	among, err := s.among(ctx, &j)
+	among, err := s.whereAmong(ctx, &j)
 	if err != nil {
 		return View{}, err
 	}
@@ -113,8 +114,7 @@ func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	return vs, nil
 }
 
-// run returns when what j runs began, of its newest run, and how long it has been RUNNING, as its
-// history tells.
+// run returns when the newest run of j began, and how long it has been RUNNING, from the history.
 func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *job.Duration, err error) {
 	if j.N == 1 {
 		return started, nil, nil // it was submitted, and nothing else
@@ -146,7 +146,7 @@ func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *
 	return started, ranFor(total), nil
 }
 
-// programRan reads out of the result of a program when it began and how long it ran.
+// programRan returns when a program began and how long it ran, from its result.
 func programRan(result json.RawMessage) (time.Time, *job.Duration) {
 	var r struct {
 		Started time.Time     `json:"started"`
@@ -164,12 +164,12 @@ func ranFor(d time.Duration) *job.Duration {
 	return &ran
 }
 
-// mostBehind is up to where the jobs are counted that stand before one.
-const mostBehind = 10_000
+// maxBehind is how many jobs are counted at most that stand before a job.
+const maxBehind = 10_000
 
-// among says of a job that waits where it stands among others, and of the one condition that blocks
-// it how that stands. It follows what [job.Job.Stands] says; a list does without.
-func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
+// whereAmong says where a waiting job stands whereAmong others, and how its group stands if it is blocked. It
+// continues the sentence of [job.Job.Stands]. Lists do without it.
+func (s *Service) whereAmong(ctx context.Context, j *job.Job) (string, error) {
 	switch {
 	case j.Line != "":
 		return s.inLine(ctx, j)
@@ -178,11 +178,11 @@ func (s *Service) among(ctx context.Context, j *job.Job) (string, error) {
 	case j.Custody != job.Ready:
 		return "", nil
 	}
-	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
+	behind, err := s.cfg.Store.Behind(ctx, j, maxBehind)
 	return standing(behind, "first of its kind", "of its kind", "of its kind") + " in queue " + j.Queue, err
 }
 
-// inLine says of a job that waits for its turn who goes before it, and how many have one.
+// inLine says which jobs go before a job that waits for its turn, and how many have a turn.
 func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	q := store.TurnQuery{Tenant: j.Tenant, Key: j.Line}
 	if job.Sole(j.Line) {
@@ -202,7 +202,7 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	for _, o := range turns[0].Owners {
 		held, waiting = held+o.Held, waiting+o.Waiting
 	}
-	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
+	behind, err := s.cfg.Store.Behind(ctx, j, maxBehind)
 	if err != nil {
 		return "", err
 	}
@@ -222,8 +222,8 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
 }
 
-// shut says what closes the line in which a job waits: of several groups the first that is not
-// clear yet, and how many there are besides.
+// shut says what closes the line of a job. Of several groups it names the first that is not clear,
+// and how many more there are.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	gs, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
 	if err != nil || len(gs) == 0 {
@@ -242,14 +242,14 @@ func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 		is + "; " + g.Stands(s.engine.Now()), nil
 }
 
-// inGroup says of a blocked job with how many others it is, how many of them were blocked before
-// it, and what becomes of that.
+// inGroup says how many jobs are in the group of a blocked job, how many of them were blocked
+// before it, and what becomes of the group.
 func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	gs, err := s.cfg.Store.Groups(ctx, store.GroupQuery{Tenant: j.Tenant, Key: j.Group})
 	if err != nil || len(gs) == 0 {
 		return "", err
 	}
-	behind, err := s.cfg.Store.Behind(ctx, j, mostBehind)
+	behind, err := s.cfg.Store.Behind(ctx, j, maxBehind)
 	if err != nil {
 		return "", err
 	}
@@ -266,18 +266,18 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	return why, nil
 }
 
-// standing says behind how many others a job stands, and what it is where that is none.
+// standing says how many others a job stands behind, or that it is first.
 func standing(behind int, first, one, more string) string {
 	switch behind {
 	case 0:
 		return ", " + first
-	case mostBehind:
+	case maxBehind:
 		return ", behind " + many(behind, one, more) + " or more"
 	}
 	return ", behind " + many(behind, one, more)
 }
 
-// many returns a number with the words for it.
+// many returns a number with the fitting word.
 func many(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -285,7 +285,7 @@ func many(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// view is a job as people look at it, with what is known of where it stands among others.
+// view returns a job as people look at it. among says where it stands among others.
 func (s *Service) view(j *job.Job, l look, among string) View {
 	j.Message = job.Text(j.Message)
 	v := View{Job: *j, Why: j.Stands(time.Now(), l.served) + among + j.Alone(l.served)}
@@ -298,8 +298,8 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 	return v
 }
 
-// Progress tells how far the step of j that this process does has come; false where there is
-// nothing to tell.
+// Progress returns how far the present step of j has come. ok is false if this process does not
+// work on j, or has nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok || j.Custody != job.Worker {
@@ -308,21 +308,21 @@ func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	return k.Progress(j)
 }
 
-// A Gone is a machine without any process of Pawl.
+// A Gone is a machine without a live process.
 type Gone struct {
 	Machine string    `json:"machine"`
-	Since   time.Time `json:"since,omitzero"` // when the last one was heard of; zero: none is known
+	Since   time.Time `json:"since,omitzero"` // when its last process was heard of; zero: none is known
 }
 
-// A look is who was there when jobs were looked at.
+// A look tells which processes were there when jobs were looked at.
 type look struct {
-	served   bool                // some process runs the jobs of the store
-	machine  string              // of this process, which is there
-	sessions []store.SessionInfo // where a job may wait for one of them
+	served   bool                // some process runs jobs of the store
+	machine  string              // the machine of this process
+	sessions []store.SessionInfo // read if a job may wait for one of them
 }
 
-// look looks at who is there, for jobs. That nobody is there for one of them is not said from
-// memory.
+// look finds out which processes are there for jobs. It says from fresh rows, never from memory,
+// that none is there.
 func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
 	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
 	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
@@ -337,10 +337,10 @@ func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error)
 	return l, err
 }
 
-// bound reports whether only processes of one machine can do something for the job.
+// bound reports whether only processes of one machine can go on with the job.
 func bound(j *job.Job) bool { return j.Machine != "" && !j.State.Terminal() }
 
-// note notes in a view that nobody is there for its job, and where that stands among others.
+// note notes in a view that no process is there for its job.
 func (l *look) note(v *View, among string) {
 	if !l.served {
 		return // which the sentence says
@@ -355,8 +355,8 @@ func (l *look) note(v *View, among string) {
 	}
 }
 
-// unserved says that a job is ready and nobody is there who claims it; empty: somebody is, or it is
-// not ready.
+// unserved says that a job is ready and no process claims it. It is empty if a process does, or if
+// the job is not ready.
 func (l *look) unserved(j *job.Job) string {
 	if j.Custody != job.Ready {
 		return ""
@@ -383,7 +383,7 @@ func (l *look) unserved(j *job.Job) string {
 	return why
 }
 
-// gone returns the machine of a job if no process of it lives.
+// gone returns the machine of a job if it has no live process.
 func (l *look) gone(j *job.Job) *Gone {
 	if !bound(j) || j.Machine == l.machine {
 		return nil
@@ -391,7 +391,7 @@ func (l *look) gone(j *job.Job) *Gone {
 	return goneFrom(j.Machine, l.sessions)
 }
 
-// goneFrom returns a machine if no process of it is among sessions that lives.
+// goneFrom returns a machine if none of its processes in sessions is alive; nil: one is.
 func goneFrom(machine string, sessions []store.SessionInfo) *Gone {
 	g := &Gone{Machine: machine}
 	for i := range sessions {
@@ -413,7 +413,7 @@ func goneFrom(machine string, sessions []store.SessionInfo) *Gone {
 	return g
 }
 
-// since says since when it is gone.
+// since says since when the machine is gone.
 func (g *Gone) since() string {
 	if g.Since.IsZero() {
 		return ", where no process is"
@@ -421,10 +421,10 @@ func (g *Gone) since() string {
 	return ", which is gone since " + g.Since.Local().Format(time.RFC3339)
 }
 
-// ready says since when a job is ready, after that for which it waits.
+// ready says since when a job is ready. It follows the words that say what the job waits for.
 func ready(j *job.Job) string { return "; ready since " + j.Since.Local().Format(time.RFC3339) }
 
-// why says why a job of the machine stands where it stands.
+// why says why a job of the machine is where it is.
 func (g *Gone) why(v *View, among string) string {
 	is := "machine " + g.Machine + g.since()
 	switch v.Custody {
@@ -438,14 +438,16 @@ func (g *Gone) why(v *View, among string) string {
 	return v.Why + "; it belongs to " + is
 }
 
-// mostFound is how many jobs are told when a reference fits several.
-const mostFound = 20
+// maxFound is how many jobs an error lists if a reference fits several.
+const maxFound = 20
 
-// Find returns the job that ref names: the whole id, or at least [job.LeastIDPart] hex digits with
-// which the id of one job begins or ends, or a name. Of several jobs with one name it is the
-// unfinished one, or the newest when all have ended; with hidden the newest hidden one, if there is
-// one. A name never hides an id: where ref is the name of one job and a part of the id of another,
-// the answer is Conflict, as it is wherever ref fits several jobs.
+// Find returns the job that ref names. ref is an id, at least [job.LeastIDPart] hex digits with
+// which one id begins or ends, or a name.
+//
+// If several jobs have the name, Find returns the one that has not ended, or else the newest. With
+// hidden it returns the newest hidden job of the name, if there is one. The error is of kind
+// Conflict, with a list, if ref fits several jobs: several of the name have not ended, or it is
+// also part of another id. It is of kind NotFound if ref fits none.
 func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, error) {
 	switch {
 	case ref == "":
@@ -482,12 +484,12 @@ func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, erro
 	return View{}, job.Errorf(job.Conflict, "%q names more than one job: give the id of one of them%s", ref, &ids)
 }
 
-// named returns the unfinished jobs of a name, or when all have ended the newest, which may be
-// hidden.
+// named returns the jobs of a name that have not ended. If all have ended it returns the newest,
+// which may be hidden.
 func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Job, error) {
 	all := job.Where("name", name)
 	tries := []store.Query{
-		{Filter: all.And("custody", job.IsNot, string(job.None)), Limit: mostFound},
+		{Filter: all.And("custody", job.IsNot, string(job.None)), Limit: maxFound},
 		{Filter: all, Limit: 1},
 		{Filter: all.And("hidden", job.Is, "true"), Limit: 1},
 	}
@@ -502,7 +504,7 @@ func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Jo
 	return nil, nil
 }
 
-// withPart returns the jobs whose ids begin or end with ref, however old they are.
+// withPart returns the jobs of any age whose ids begin or end with ref.
 func (s *Service) withPart(ctx context.Context, ref string) ([]job.Job, error) {
 	patterns := job.IDPatterns(ref)
 	if patterns == nil {
@@ -510,6 +512,6 @@ func (s *Service) withPart(ctx context.Context, ref string) ([]job.Job, error) {
 	}
 	f := job.Filter(nil).And("id", job.Like, patterns...).
 		And("created", job.AtLeast, time.Unix(0, 0).UTC().Format(time.RFC3339)).And("hidden", job.Is, "true", "false")
-	page, err := s.List(ctx, store.Query{Filter: f, Limit: mostFound})
+	page, err := s.List(ctx, store.Query{Filter: f, Limit: maxFound})
 	return page.Jobs, err
 }

@@ -13,30 +13,28 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A LimitUse is a key of turns as people look at it: how many jobs may have one, who has, and who
-// waits. Of a rate it says when the next moment is free, and nobody has turns.
+// A LimitUse is a key with a limit as people look at it: how many jobs may have a turn, which jobs
+// have one, and how many wait. For a rate it says when the next moment is free; a rate has no
+// turns.
 type LimitUse struct {
-	Key string `json:"key"`
-	// that decides: its own, or that of its family; nil: any number may have a turn
-	Set     *job.Limit `json:"set,omitempty"`
-	Shut    bool       `json:"shut,omitempty"`   // a group of blocked jobs closes its line; see [Service.Blocked]
-	Places  *int       `json:"places,omitempty"` // of a line that is closed: how many may have a turn meanwhile
-	InUse   int        `json:"in_use"`           // turns
-	Waiting int        `json:"waiting"`          // jobs that wait for one
-	// programs that have a place among those that are made ready ahead of their turn
-	Ahead int `json:"ahead"`
-	// of a rate: in how many milliseconds the next moment is free, rounded up
-	FreeIn *int64       `json:"free_in_ms,omitempty"`
-	Owners []LimitShare `json:"owners,omitempty"`
-	Jobs   []job.ID     `json:"jobs,omitempty"` // some of those that have a turn
-	// KeysInUse is, of a family, how many of its keys are in use or waited for on which it decides,
-	// and Keys are some of them. What it says of jobs is that of all of these together; in a list
-	// each key says it for itself.
+	Key     string       `json:"key"`
+	Set     *job.Limit   `json:"set,omitempty"`        // the limit that decides; nil: none
+	Shut    bool         `json:"shut,omitempty"`       // a group of blocked jobs closes its line
+	Places  *int         `json:"places,omitempty"`     // if closed: how many jobs may have a turn
+	InUse   int          `json:"in_use"`               // jobs that have a turn
+	Waiting int          `json:"waiting"`              // jobs that wait for one
+	Ahead   int          `json:"ahead"`                // programs that are made ready ahead of their turn
+	FreeIn  *int64       `json:"free_in_ms,omitempty"` // of a rate: until the next moment, rounded up
+	Owners  []LimitShare `json:"owners,omitempty"`
+	Jobs    []job.ID     `json:"jobs,omitempty"` // some of the jobs that have a turn
+	// KeysInUse is for a family: how many of its keys are in use or waited for. Keys are some of
+	// them. The numbers of jobs count all these keys together. In a list each key has an entry of
+	// its own.
 	KeysInUse int      `json:"keys_in_use,omitempty"`
 	Keys      []string `json:"keys,omitempty"`
 }
 
-// A LimitShare is what an owner has of a [LimitUse].
+// A LimitShare is the part of one owner in a [LimitUse].
 type LimitShare struct {
 	Owner   string `json:"owner"`
 	Weight  int    `json:"weight"`
@@ -45,8 +43,8 @@ type LimitShare struct {
 }
 
 // SetLimit sets how many jobs may have turns of a key, or of each key of a family. It holds at
-// once: who waits goes as far as it allows, and what runs is not thrown out. With Per it sets a
-// rate: who waits for a moment asks for another one.
+// once: waiting jobs go as far as it allows, and running jobs go on. With Per it sets a rate; then
+// jobs that wait for a moment ask for another one.
 func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -58,8 +56,8 @@ func (s *Service) SetLimit(ctx context.Context, l job.Limit) error {
 	return err
 }
 
-// RemoveLimit takes a limit away: any number of jobs may have turns of its key, unless its family
-// has one. NotFound where none is set.
+// RemoveLimit takes a limit away. Any number of jobs may then have turns of its key, unless its
+// family has a limit. The error is of kind NotFound if there is none.
 func (s *Service) RemoveLimit(ctx context.Context, key string) error {
 	if !isText(key) {
 		return store.NoLimit(key)
@@ -71,7 +69,8 @@ func (s *Service) RemoveLimit(ctx context.Context, key string) error {
 	return err
 }
 
-// Limits returns the limits that are set, and the keys that are in use or waited for, by key.
+// Limits returns the limits that are set, and the keys that are in use or waited for, sorted by
+// key.
 func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 	set, err := s.cfg.Store.Limits(ctx, s.cfg.Tenant)
 	if err != nil {
@@ -101,7 +100,8 @@ func (s *Service) Limits(ctx context.Context) ([]LimitUse, error) {
 	return list, nil
 }
 
-// Limit returns one key, with its owners. NotFound where no limit decides on it and nobody uses it.
+// Limit returns one key with its owners. The error is of kind NotFound if no limit decides on it
+// and no job uses it.
 func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 	if !isText(key) {
 		return LimitUse{}, store.NoLimit(key)
@@ -132,7 +132,7 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 	for _, k := range []string{job.AheadOf(key), key} {
 		q := store.TurnQuery{Tenant: s.cfg.Tenant, Key: k}
 		if k == key {
-			q.Holders = mostHolders
+			q.Holders = maxHolders
 		}
 		turns, err := s.cfg.Store.Turns(ctx, q)
 		if err != nil {
@@ -151,7 +151,7 @@ func (s *Service) Limit(ctx context.Context, key string) (LimitUse, error) {
 	return *all[key], nil
 }
 
-// turns calls each with all keys of turns that are in use or waited for.
+// turns calls each with all keys that are in use or waited for.
 func (s *Service) turns(ctx context.Context, each func(t *store.Turns)) error {
 	q := store.TurnQuery{Tenant: s.cfg.Tenant, Limit: 1000}
 	for more := true; more; {
@@ -169,7 +169,7 @@ func (s *Service) turns(ctx context.Context, each func(t *store.Turns)) error {
 	return nil
 }
 
-// family adds to a limit of a family what becomes of all keys on which it decides.
+// family adds to the limit of a family the sums of all keys that it decides on.
 func (s *Service) family(ctx context.Context, set []job.Limit, l *LimitUse) error {
 	keys, all := map[string]bool{}, map[string]*LimitUse{l.Key: l}
 	err := s.turns(ctx, func(t *store.Turns) {
@@ -183,14 +183,14 @@ func (s *Service) family(ctx context.Context, set []job.Limit, l *LimitUse) erro
 	})
 	l.KeysInUse = len(keys)
 	l.Keys = slices.Sorted(maps.Keys(keys))
-	l.Keys = l.Keys[:min(len(keys), mostHolders)]
+	l.Keys = l.Keys[:min(len(keys), maxHolders)]
 	return err
 }
 
-// mostHolders is how many jobs are named that have a turn of a key, and how many keys of a family.
-const mostHolders = 20
+// maxHolders is how many jobs with a turn of a key are named, and how many keys of a family.
+const maxHolders = 20
 
-// unused is a key of which nobody has anything.
+// unused returns a key that no job uses.
 func unused(key string, set *job.Limit) *LimitUse {
 	l := &LimitUse{Key: key, Set: set}
 	if job.Rated(key) && !strings.HasSuffix(key, "/*") {
@@ -199,7 +199,7 @@ func unused(key string, set *job.Limit) *LimitUse {
 	return l
 }
 
-// moments adds when moments are free of keys under a rate.
+// moments adds the rates, each with the time of its next free moment.
 func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store.TurnQuery) error {
 	q.Tenant = s.cfg.Tenant
 	for {
@@ -219,8 +219,9 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 	}
 }
 
-// releases says when the next moment is free of a key of releases. Nobody asks for these: the row
-// of the group says it. Of one that has neither jobs nor a line nobody waits for a moment.
+// releases adds when the next moment of a key of releases is free. Nobody asks for these moments:
+// the row of the group has them. A group without jobs and without a line has no one waiting for a
+// moment.
 func (s *Service) releases(ctx context.Context, l *LimitUse) error {
 	group, of := strings.CutPrefix(l.Key, job.RateReleases+"/")
 	if !of || group == "" || l.FreeIn == nil {
@@ -234,11 +235,11 @@ func (s *Service) releases(ctx context.Context, l *LimitUse) error {
 	return err
 }
 
-// inMillis returns how many milliseconds something takes, rounded up.
+// inMillis returns a duration in milliseconds, rounded up.
 func inMillis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// decides returns the limit of those that are set which decides on a key: its own, or that of its
-// family; nil: none does.
+// decides returns the limit in set that decides on key: its own, or that of its family; nil: none
+// does.
 func decides(set []job.Limit, key string) *job.Limit {
 	for _, of := range []string{key, job.Family(key)} {
 		if i := slices.IndexFunc(set, func(l job.Limit) bool { return l.Key == of }); i >= 0 {
@@ -290,5 +291,5 @@ func use(all map[string]*LimitUse, set []job.Limit, t *store.Turns) {
 	}
 }
 
-// isText reports whether a database may have s.
+// isText reports whether a database takes s.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }

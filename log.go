@@ -15,30 +15,31 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A LogQuery says what of a job's log is wanted. The zero value is all that its program has written
-// to stdout.
+// A LogQuery says what part of a job's log is wanted. The zero value is all of stdout.
 type LogQuery struct {
-	// Stderr asks for that instead of stdout.
+	// Stderr asks for stderr instead of stdout.
 	Stderr bool
-	// Tail is how many of the last lines are wanted; 0: all lines. For each of them 1 MiB is read,
-	// and 64 MiB in all; where the lines are longer, a line says that what comes first is cut.
+	// Tail is how many of the last lines are wanted; 0: all lines. Up to 1 MiB is read for each of
+	// them, and 64 MiB in all. If the lines are longer, the first line says that their beginning is
+	// cut.
 	Tail int
-	// Follow goes on with what is written from now on, until the job has ended. Of a job that is
-	// tried again it is the log of the present attempt, and then of those after it.
+	// Follow goes on with what is written from now on, until the job has ended. It begins with the
+	// log of the present attempt, and goes on with the attempts after it.
 	Follow bool
-	// Until ends following early when it is closed: what is there by then is read. Nil: never.
+	// Until ends following early when it is closed. What is there by then is read. Nil never ends
+	// it.
 	Until <-chan struct{}
 }
 
-// Log opens the log of a job's program, which the caller closes. It is read in pieces, however
-// large it is. The error is NotFound where there is none; one that is followed may have yet to
-// come.
+// Log opens the log of a job's program. The caller closes it. It is read in pieces, so it may be
+// large. The error is of kind NotFound if there is no log. With Follow it is no error if the log is
+// yet to come.
 func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if s.elsewhere(&j) {
+	if s.onOtherMachine(&j) {
 		return s.logThere(ctx, &j, q)
 	}
 	k, err := s.keeper(&j)
@@ -80,7 +81,7 @@ func (q LogQuery) name(f engine.Files) string {
 	return f.Stdout
 }
 
-// block is how much of a log is read at once.
+// block is how many bytes of a log are read at once.
 const block = 64 << 10
 
 // Bounds of what is read for the last lines of a log.
@@ -89,8 +90,8 @@ const (
 	tailAll  = 64 << 20 // bytes in all
 )
 
-// lastLines returns where the last lines of a file begin, so many; at its beginning for 0. It reads
-// from the end. Where the lines are longer than it reads, cut is a line that says so.
+// lastLines returns where the last lines of a file begin; for 0 lines, its beginning. It reads from
+// the end. If the lines are longer than it reads, cut is a line that says so.
 func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string, err error) {
 	if lines <= 0 {
 		return 0, "", nil
@@ -124,8 +125,8 @@ func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string,
 	return least, cut, nil
 }
 
-// lookEvery is how often a file is looked at while its program runs and somebody follows it: nobody
-// tells of a file that grows, and it may be on another machine.
+// lookEvery is how often a followed file is looked at while its program runs: nobody tells of a
+// file that grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
 // A logFollower reads a log while it is written. The job's events say which launch the file is of:

@@ -1,6 +1,6 @@
-// Package pawl is a job service as a library: submit jobs to a store, register handlers, and run
-// them. An accepted job is never lost, is never run by two processes at once, and is always moving
-// or waiting for something that can be named.
+// Package pawl is a job service as a library. A program submits jobs to a store, registers
+// handlers, and runs the jobs. An accepted job is never lost. It is never run by two processes at
+// once. It is always moving, or waiting for something that can be named.
 //
 // A program opens a store and a broker of its choice and hands both in:
 //
@@ -12,7 +12,7 @@
 //	svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("greet", "world")})
 //	err = svc.Run(ctx)
 //
-// Handlers run at least once; what they return counts once.
+// A handler runs at least once for each job. Its result counts once.
 package pawl
 
 import (
@@ -33,50 +33,51 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Config configures a service. Store and Broker are required; the zero value of everything else
+// Config configures a service. Store and Broker are required. The zero value of every other field
 // works.
 type Config struct {
 	Store  store.Store
 	Broker broker.Broker
-	// Tenant whose jobs the service submits and reads; "default" by default. Without a name as
-	// [job.CheckTenant] says, [Service.Submit] and [Service.Run] answer Invalid.
+	// Tenant is the tenant whose jobs the service submits and reads; "default" by default. If the
+	// name is not one that [job.CheckTenant] takes, [Service.Submit] and [Service.Run] return an
+	// error of kind Invalid.
 	Tenant string
-	// Principal is in whose name it acts; "pawl" by default.
+	// Principal is the user in whose name the service acts; "pawl" by default.
 	Principal string
-	// Machine is the id of the machine whose programs this process runs; empty: it runs tasks only.
+	// Machine is the id of the machine whose programs this process runs; empty: it runs only tasks.
 	Machine string
-	// Kinds are kinds of job beside the tasks that are registered with [Handle].
+	// Kinds are further kinds of job, beside the tasks that [Handle] registers.
 	Kinds map[string]engine.Kind
-	// Peer returns a process of another machine, which has the files of jobs that belong there.
-	// Nil: they are not fetched, and the error of who asks for them is Unavailable.
+	// Peer returns a process of another machine, which has the files of the jobs that belong there.
+	// Nil: such files cannot be had, and asking for them is an error of kind Unavailable.
 	Peer func(PeerAsk) Peer
-	// Served tells whether some process runs the jobs of the store now, for [View.Why]; by default
-	// one does.
+	// Served reports whether some process runs the jobs of the store now, for [View.Why]. Nil: some
+	// process does.
 	Served func(context.Context) bool
-	// Queues are the only ones whose jobs this process runs; by default those of all queues there
-	// are.
+	// Queues are the only queues whose jobs this process runs; empty: all queues that exist.
 	Queues []string
-	// Testers find out whether what blocks jobs has cleared, by the names that a [Block] may give,
-	// beside those that come with the service: [TesterEnabled], and what [HandleTester] registers.
-	// Those of package recovery/testers reach out into the world.
+	// Testers find out whether a block has cleared, by the names that [Block] may give.
+	// [TesterEnabled] comes with the service, and [HandleTester] registers more. Package
+	// recovery/testers has testers that reach out into the world.
 	Testers map[string]recovery.Tester
-	// TestTimeout is how long a test may take; 30 s by default.
+	// TestTimeout is how long one test may take; 30 s by default.
 	TestTimeout time.Duration
-	// Tested is told of each test that this process makes; nil: nobody is.
+	// Tested is told of each test that this process makes; nil: nobody is told.
 	Tested func(tester string, o recovery.Outcome)
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
 	engine.Options
 }
 
-// Service submits jobs, carries out wishes, reads, and runs what is ready. It is the one place that
-// does so for every face.
+// A Service submits jobs, carries out wishes, reads, and runs ready jobs. The API and the command
+// line do all their work through it. Its methods are safe for concurrent use, but Run runs once at
+// a time.
 type Service struct {
 	cfg Config
 	*core
 }
 
-// A core is what the services of a process share that act in the names of different principals.
+// A core is the part that the services of different principals share in a process.
 type core struct {
 	engine   *engine.Engine
 	docs     documents
@@ -119,7 +120,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// As returns the service that acts in the name of another principal. It shares everything else with
+// As returns a service that acts in the name of another principal. It shares everything else with
 // s.
 func (s *Service) As(principal string) *Service {
 	other := *s
@@ -127,10 +128,10 @@ func (s *Service) As(principal string) *Service {
 	return &other
 }
 
-// Principal is in whose name the service acts.
+// Principal returns the user in whose name the service acts.
 func (s *Service) Principal() string { return s.cfg.Principal }
 
-// Tenant is the tenant whose jobs the service submits and reads.
+// Tenant returns the tenant whose jobs the service submits and reads.
 func (s *Service) Tenant() string { return s.cfg.Tenant }
 
 func (s *Service) start() {
@@ -147,7 +148,8 @@ func (s *Service) start() {
 	})
 }
 
-// Run runs jobs until ctx ends, and then stops in good order; see [engine.Engine.Run].
+// Run runs jobs until ctx ends, and then stops in good order: see [engine.Engine.Run]. All handlers
+// and testers must be registered before.
 func (s *Service) Run(ctx context.Context) error {
 	for _, name := range append([]string{s.cfg.Tenant}, s.cfg.Tenants...) {
 		if err := job.CheckTenant(name); err != nil {
@@ -248,7 +250,7 @@ func (sub *Submission) refused(err error, jobs []store.New) error {
 	return sub.problems(refusals)
 }
 
-// Check reports everything that is wrong with a spec, as Submit would; its error is a
+// Check reports everything that is wrong with a spec, as Submit would. Its error is a
 // [job.SpecError].
 func (s *Service) Check(spec *job.Spec) error {
 	wrong := &job.SpecError{}
@@ -467,7 +469,8 @@ func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	return err
 }
 
-// Job returns one job with everything about it.
+// Job returns one job with all its fields. The error is of kind NotFound if the tenant has no such
+// job.
 func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
 	return store.FindJob(ctx, s.cfg.Store, s.cfg.Tenant, id)
 }
@@ -478,16 +481,17 @@ func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
 	return s.cfg.Store.List(ctx, q)
 }
 
-// Count counts the jobs by state that a filter chooses.
+// Count returns how many jobs a filter chooses, by state.
 func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error) {
 	return s.cfg.Store.Count(ctx, s.cfg.Tenant, f)
 }
 
-// Now is the time on the database's clock, as far as this process knows that: until it has renewed
-// a lease once, its own.
+// Now returns the time on the database's clock. Until this process has renewed its lease once, it
+// is the time of the process.
 func (s *Service) Now() time.Time { return s.engine.Now() }
 
-// Repaired returns how many rows the sweep had to repair; 0 where nothing was broken.
+// Repaired returns how often the sweep of this process had to repair something. More than 0 is a
+// defect.
 func (s *Service) Repaired() int64 { return s.engine.Repaired() }
 
 // Removed returns how many jobs that ended in a state this process has removed because they were

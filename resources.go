@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Resource is a typed document that says how something is set up: a queue, a system, how jobs
-// wait that are blocked, or for how long they are kept.
+// A Resource is a document that says how something is set up: a queue, a system, how long blocked
+// jobs wait, or how long ended jobs are kept.
 type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
@@ -65,31 +65,31 @@ type Resources[T any] struct {
 	kind *resourceKind[T]
 }
 
-// Queues are where jobs wait.
+// Queues returns the documents of queues.
 func (s *Service) Queues() Resources[job.Queue] { return Resources[job.Queue]{s, &queues} }
 
-// Systems are where programs run.
+// Systems returns the documents of systems.
 func (s *Service) Systems() Resources[job.System] { return Resources[job.System]{s, &systems} }
 
-// Retentions say for how long jobs are kept that have ended. There is one, named
+// Retentions returns the documents that say how long ended jobs are kept. There is one, named
 // [job.DefaultRetention].
 func (s *Service) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{s, &retentions}
 }
 
-// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go
-// on.
+// Policies returns the documents that say how long blocked jobs wait, and how often their
+// conditions are tested.
 func (s *Service) Policies() Resources[job.RecoveryPolicy] {
 	return Resources[job.RecoveryPolicy]{s, &policies}
 }
 
-// AnyVersion is the version with which [Resources.Apply] replaces a document whatever its version
-// is.
+// AnyVersion is the version with which [Resources.Apply] replaces any version of a document.
 const AnyVersion = -1
 
-// Apply writes a document in the place of the one of its name, and reports whether there was none.
-// Version must be that of the document that is there (0: there must be none), else it is a
-// Conflict; or [AnyVersion].
+// Apply writes a document in place of the one with its name. created says that there was none.
+// version is the version of the present document, 0 if there must be none, or [AnyVersion]. The
+// error is of kind Conflict if another version is there, and of kind Invalid if the document is
+// wrong.
 func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res Resource[T], created bool, err error) {
 	value, err := r.kind.parse(doc)
 	if err != nil {
@@ -127,7 +127,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 	}
 }
 
-// Resource returns one document. The error is NotFound where there is none.
+// Resource returns one document. The error is of kind NotFound if there is none.
 func (r Resources[T]) Resource(ctx context.Context, name string) (Resource[T], error) {
 	row, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, name)
 	if job.KindOf(err) == job.NotFound && name == r.kind.name(&r.kind.builtin) {
@@ -139,12 +139,13 @@ func (r Resources[T]) Resource(ctx context.Context, name string) (Resource[T], e
 	return r.kind.read(row)
 }
 
-// List returns all documents, by name, with what is there without one.
+// List returns all documents, sorted by name. What is there without a document comes first.
 func (r Resources[T]) List(ctx context.Context) ([]Resource[T], error) {
 	return r.kind.all(ctx, r.s.cfg.Store, r.s.cfg.Tenant)
 }
 
-// Disable disables what a document is about, or enables it again.
+// Disable disables what a document is about, or enables it again. It does not touch the rest of the
+// document.
 func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (Resource[T], error) {
 	for {
 		res, err := r.Resource(ctx, name)
@@ -159,7 +160,8 @@ func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (
 	}
 }
 
-// Delete removes a document. A queue that has jobs which have not ended is kept: Conflict.
+// Delete removes a document. The error is of kind Conflict for a queue with jobs that have not
+// ended, and of kind NotFound if there is no document.
 func (r Resources[T]) Delete(ctx context.Context, name string) error {
 	if err := r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name); err != nil {
 		return err
@@ -200,8 +202,8 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 	return list, nil
 }
 
-// documents remembers those of tenants that submissions and steps ask for. What another process
-// changes is known within keepDocuments.
+// documents remembers the documents that submissions and steps ask for. It knows a change by
+// another process within keepDocuments.
 type documents struct {
 	store store.Store
 
@@ -209,7 +211,7 @@ type documents struct {
 	of map[string]*known // guarded by mu: by tenant
 }
 
-// A known is what is known of a tenant's documents. Nobody writes to it.
+// A known is what is known of a tenant's documents. It is never changed.
 type known struct {
 	read     time.Time
 	queues   map[string]job.Queue
@@ -271,7 +273,7 @@ func (s *Service) changed(ctx context.Context, kind string) {
 	}
 }
 
-// followQueues lets the engine serve the queues there are, until ctx ends.
+// followQueues makes the engine serve the queues that exist, until ctx ends.
 func (s *Service) followQueues(ctx context.Context) error {
 	if len(s.cfg.Queues) > 0 {
 		return nil
@@ -294,8 +296,8 @@ func (s *Service) followQueues(ctx context.Context) error {
 	return nil
 }
 
-// serveQueues tells the engine of queues until the subscription is lost, ctx ends, or they cannot
-// be read.
+// serveQueues tells the engine of queues until the subscription is lost, ctx ends, or the queues
+// cannot be read.
 func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-chan struct{}) error {
 	for {
 		s.docs.forget()
@@ -356,8 +358,8 @@ func disabled(field, name string) error {
 	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
 }
 
-// refuseSystem returns what speaks against running spec on its system. One that is disabled takes
-// it: it waits until that is enabled.
+// refuseSystem returns the reason why a system does not take a spec. A disabled system takes it:
+// the job waits until the system is enabled.
 func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	name := spec.System
 	if name == "" {

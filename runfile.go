@@ -12,13 +12,13 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A FileRun is a run of the jobs that a file describes.
+// A FileRun is a run of the jobs in a file.
 type FileRun struct {
-	Path string `json:"path"` // of the file, absolute
+	Path string `json:"path"` // the absolute path of the file
 	Sum  string `json:"sum"`  // identifies the bytes of the file
-	New  bool   `json:"new"`  // another run, though one of the same bytes has not ended
-	// Call names a New run, so that the call can be repeated when its answer was lost; made by the
-	// caller.
+	New  bool   `json:"new"`  // begin another run, even if one of the same bytes has not ended
+	// Call is an id that the caller makes for a New run. The call can then be repeated if its
+	// answer was lost.
 	Call string `json:"call,omitempty"`
 }
 
@@ -35,17 +35,16 @@ type OlderRun struct {
 	Jobs []job.ID `json:"jobs"` // those that have not ended
 }
 
-// RunKey returns the name under which the runs of a file are kept.
+// RunKey returns the name under which the runs of the file at path are stored.
 func RunKey(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:])
 }
 
-// runKind is the kind of the documents that remember the runs of files; see [RunKey] for their
-// names.
+// runKind is the kind of these documents.
 const runKind = "run"
 
-// runsDoc is such a document: what was run from a file, oldest first.
+// A runsDoc is such a document: the runs of a file, oldest first.
 type runsDoc struct {
 	Path string    `json:"path"`
 	Runs []fileRun `json:"runs"`
@@ -79,15 +78,15 @@ func (s *Service) RunFile(ctx context.Context, run FileRun, sub Submission) (Fil
 	}
 }
 
-// notedRun is a run that is written down.
+// A notedRun is a run that is written down.
 type notedRun struct {
 	jobs  []job.ID
 	under bool // its jobs have been submitted, and not all of them have ended
 	older []OlderRun
 }
 
-// noteRun finds the run to go on with, or writes down a new one. It is Conflict when another call
-// wrote meanwhile.
+// noteRun finds the run to go on with, or writes down a new one. The error is of kind Conflict if
+// another call wrote meanwhile.
 func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun, error) {
 	name := RunKey(run.Path)
 	res, err := store.FindResource(ctx, s.cfg.Store, s.cfg.Tenant, runKind, name)
@@ -147,8 +146,8 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 	return n, err
 }
 
-// keepUnsubmitted is how long a run is remembered of which no job was submitted: whoever wrote it
-// down may be about to.
+// keepUnsubmitted is how long a run is remembered that has no submitted job: its caller may be
+// about to submit them.
 const keepUnsubmitted = 24 * time.Hour
 
 // submitRun submits the jobs of a run that is written down. It can be repeated.
@@ -177,7 +176,7 @@ func (s *Service) submitRun(ctx context.Context, n notedRun, sub *Submission, sp
 	return a, nil
 }
 
-// runStates are the states of the jobs of a file, of those that are there.
+// runStates holds the states of the jobs of a file that exist.
 type runStates map[job.ID]job.State
 
 func (s *Service) states(ctx context.Context, doc runsDoc) (runStates, error) {
@@ -198,7 +197,7 @@ func (s *Service) states(ctx context.Context, doc runsDoc) (runStates, error) {
 	return known, err
 }
 
-// unfinished returns the jobs of a run that are there and have not ended.
+// unfinished returns the jobs of a run that exist and have not ended.
 func (k runStates) unfinished(r fileRun) (ids []job.ID) {
 	for _, id := range r.Jobs {
 		if st, there := k[id]; there && !st.Terminal() {
@@ -208,7 +207,7 @@ func (k runStates) unfinished(r fileRun) (ids []job.ID) {
 	return ids
 }
 
-// none reports whether no job of a run is there.
+// none reports whether no job of a run exists.
 func (k runStates) none(r fileRun) bool {
 	return !slices.ContainsFunc(r.Jobs, func(id job.ID) bool { _, there := k[id]; return there })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Why the context of a handler ended; see [context.Cause].
+// The causes with which the context of a handler ends; see [context.Cause].
 var (
 	ErrCanceled    = engine.ErrCanceled
 	ErrPaused      = engine.ErrPaused
@@ -24,14 +24,16 @@ var (
 
 // A Task is one job in the hands of a handler.
 type Task[A any] struct {
-	Job  job.Job
+	// Job is the row as it was when the attempt began.
+	Job job.Job
+	// Args are the arguments of the spec, read from JSON.
 	Args A
 
 	s *Service
 }
 
-// AddEvent writes an event into the history of the job, for whoever follows it. Once the process
-// has lost the job, it is refused.
+// AddEvent writes an event into the history of the job, where clients that follow the job see it.
+// It is refused once the process has lost the job.
 func (t *Task[A]) AddEvent(ctx context.Context, n job.CustomEvent) error {
 	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, CustomEvent: n})
 	return err
@@ -39,11 +41,14 @@ func (t *Task[A]) AddEvent(ctx context.Context, n job.CustomEvent) error {
 
 // Handle registers the handler of a kind of task. It must be called before [Service.Run].
 //
-// The handler's result is kept with the job. An error fails the attempt; the job is tried again
-// after a backoff while it has attempts left, unless the error was made by [Permanent]. The handler
-// runs at least once: after a crash of its process it is called again. It should return soon after
-// its context has ended; an error that it returns then counts for nothing, unless it ran out of
-// time: see [TimeLimit]. It leaves its goroutine as it was: another job may be run there next.
+// The handler's result is kept with the job, as JSON. An error fails the attempt: the job is tried
+// again after a backoff while it has attempts left, unless [Permanent] made the error. An error of
+// [Block] makes the job wait.
+//
+// The handler runs at least once: after a crash of its process it is called again. It should return
+// soon after its context has ended. An error that it returns then does not count as a failed
+// attempt, unless its time was over: see [TimeLimit]. It must not leave its goroutine changed, such
+// as locked to a thread, because the next job may run there.
 func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error),
 	options ...HandleOption,
 ) {
@@ -98,13 +103,13 @@ func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Ta
 	s.start()
 }
 
-// A HandleOption says more of how the tasks of a kind are run.
+// A HandleOption says more about how the tasks of a kind run.
 type HandleOption func(*handling)
 
-// TimeLimit gives each attempt so much time; by default it has as much as it takes. When that is
-// over, the handler's context ends with [ErrTimedOut]. An error that it returns then fails the
-// attempt with code TIME_LIMIT, and the job is tried again as after any error; a result counts,
-// though it is late.
+// TimeLimit gives each attempt this much time; by default there is no limit. When it is over, the
+// context of the handler ends with [ErrTimedOut]. If the handler then returns an error, the attempt
+// fails with the code TIME_LIMIT, and the job is tried again as after any error. If it returns a
+// result, the result counts.
 func TimeLimit(d time.Duration) HandleOption { return func(h *handling) { h.limit = d } }
 
 type handling struct {
@@ -122,34 +127,37 @@ type taskKind func(context.Context, *engine.Run) engine.Outcome
 
 func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
 
-// Block returns the error of a handler that met a condition which may clear by itself: the job is
-// BLOCKED until the tester, asked with params, says that it has, and then the handler is called
-// again, in the same attempt. All jobs that wait for the same are tested together. Condition says
-// what it is, for people, such as "the payment service is away". The testers that there are, and
-// their parameters, are [TesterEnabled], those of [Config.Testers], such as those of package
-// recovery/testers, and as "go/NAME" the function that [HandleTester] registers as NAME. A tester's
-// name has up to 64 bytes, and there are up to [job.MaxParams] parameters of up to 1,024 bytes,
-// with their names; else the job fails.
+// Block returns the error of a handler that met a condition which may clear by itself. The job
+// becomes BLOCKED until a tester, asked with params, says that the condition has cleared. Then the
+// handler is called again, in the same attempt. All jobs with the same tester and params are tested
+// together.
+//
+// condition says what happened, for people, such as "the payment service is away". tester is
+// [TesterEnabled], a name in [Config.Testers], or "go/NAME" for the function that [HandleTester]
+// registered as NAME. The name of a tester has up to 64 bytes. There are up to [job.MaxParams]
+// parameters of up to 1,024 bytes each, name and value together. Otherwise the job fails.
 func Block(condition, tester string, params map[string]string) error {
 	return &job.Block{Code: job.TaskBlocked, Message: condition, Tester: tester, Params: params}
 }
 
-// HandleTester registers a function that finds out whether a condition has cleared: jobs that are
-// blocked by "go/" and its name, see [Block], wait until it returns no error; its error says why
-// not, for people. It must be called before [Service.Run], and is called in one of the processes
-// that have registered it, for all jobs with the same parameters. It should return soon after its
-// context has ended.
+// HandleTester registers a function that finds out whether a condition has cleared. Jobs that
+// [Block] has blocked with "go/" and its name wait until it returns nil. Its error says for people
+// why they still wait. It must be called before [Service.Run].
+//
+// The function is called in one of the processes that have registered it, once for all jobs with
+// the same parameters. It should return soon after its context has ended.
 func HandleTester(s *Service, name string, test func(ctx context.Context, params map[string]string) error) {
 	HandleTesterOf(s, name, recovery.Func(test))
 }
 
-// HandleTesterOf is HandleTester for a tester that has more to say, such as how many jobs may go.
+// HandleTesterOf is HandleTester for a tester that says more, such as how many jobs may go on.
 func HandleTesterOf(s *Service, name string, t recovery.Tester) {
 	s.cfg.Testers[recovery.FuncPrefix+name] = t
 	s.start()
 }
 
-// Permanent marks an error after which trying again is of no use: the job ends as FAILED.
+// Permanent marks an error that another attempt would not mend: the job ends as FAILED at once.
+// Permanent of nil is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -162,8 +170,8 @@ type permanent struct{ err error }
 func (p *permanent) Error() string { return p.err.Error() }
 func (p *permanent) Unwrap() error { return p.err }
 
-// NewTask returns the spec of a task. It panics when args is not JSON, which is a defect of the
-// caller.
+// NewTask returns the spec of a task. It panics if args cannot be written as JSON, which is a
+// defect of the caller.
 func NewTask(kind string, args any) job.Spec {
 	b, err := json.Marshal(args)
 	if err != nil {

@@ -10,59 +10,61 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Worker is a process as people look at it: its session, and what follows from it at this moment.
+// A Worker is a process as people look at it: its session, and what follows from it at this time.
 type Worker struct {
-	ID    job.ID      `json:"id"` // of its session
+	ID    job.ID      `json:"id"` // the id of its session
 	State WorkerState `json:"state"`
-	Since time.Time   `json:"since"` // since when it is what it is: begun, heard of last, or ended
+	// Since is when it began; when it was heard of last if it is gone; when it ended if it has
+	// ended.
+	Since time.Time `json:"since"`
 	store.Process
 	Slots   map[job.Lane]Slots `json:"slots,omitempty"`
 	Held    int                `json:"held"`             // jobs in its hands
-	Oldest  *OldestJob         `json:"oldest,omitempty"` // of them
+	Oldest  *OldestJob         `json:"oldest,omitempty"` // the job that it has had for longest
 	Started time.Time          `json:"started"`
 	Renewed time.Time          `json:"renewed"` // when it was heard of last
 	Until   time.Time          `json:"until"`   // the end of its lease
 }
 
-// Slots of a lane.
+// Slots says how many slots of a lane there are.
 type Slots struct {
 	Used int `json:"used"` // as the process told last
 	All  int `json:"all"`
 }
 
-// An OldestJob is the one that a process has had in its hands for longest.
+// An OldestJob is the job that a process has had in its hands for longest.
 type OldestJob struct {
 	ID    job.ID    `json:"id,omitzero"` // zero: it is a job of another tenant
 	Since time.Time `json:"since"`
 }
 
-// WorkerState says what a process does.
+// A WorkerState says what a process does.
 type WorkerState string
 
 // The states of workers.
 const (
 	WorkerLive     WorkerState = "live"
-	WorkerDraining WorkerState = "draining" // it lives, claims nothing more, and lets what runs end
-	WorkerStopping WorkerState = "stopping" // the same, and then it ends
+	WorkerDraining WorkerState = "draining" // it claims nothing more, and its jobs end
+	WorkerStopping WorkerState = "stopping" // the same, and then the process ends
 	WorkerEnded    WorkerState = "ended"    // it ended in good order
 	WorkerGone     WorkerState = "gone"     // it was not heard of for longer than its lease
 )
 
-// WorkerStates lists every one.
+// WorkerStates lists all states of workers.
 var WorkerStates = []WorkerState{WorkerLive, WorkerDraining, WorkerStopping, WorkerEnded, WorkerGone}
 
-// HeldJobs is how many of a worker's jobs are listed.
+// HeldJobs is how many of a worker's jobs are listed at most.
 const HeldJobs = 100
 
 // A WorkerView is a worker with the jobs in its hands.
 type WorkerView struct {
 	Worker
-	// Jobs are those of the caller's tenant, up to HeldJobs, without Request, Resolved, Work,
-	// Result, Notes and folders; the one that it has had for longest is first.
+	// Jobs are the jobs of the caller's tenant, at most HeldJobs, without Request, Resolved, Work,
+	// Result, Notes and folders. The job that it has had for longest is first.
 	Jobs []View `json:"jobs"`
 }
 
-// Workers returns the processes that are there, and those that were there a short time ago; see
+// Workers returns the processes that are there, and those that were there a short time ago: see
 // [store.Reader.Sessions].
 func (s *Service) Workers(ctx context.Context) ([]Worker, error) {
 	sessions, err := s.sessions.now(ctx)
@@ -77,7 +79,7 @@ func (s *Service) Workers(ctx context.Context) ([]Worker, error) {
 	return all, nil
 }
 
-// Worker returns one process.
+// Worker returns one process. The error is of kind NotFound if there is none.
 func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 	all, err := s.Workers(ctx)
 	if err != nil {
@@ -127,13 +129,13 @@ func (s *Service) SetMode(ctx context.Context, id job.ID, c store.Mode) (Worker,
 	return v.Worker, err
 }
 
-// Unattended returns the jobs of all tenants that wait for a process that is not there: ready ones
+// Unattended returns the jobs of all tenants that wait for a process that is not there: ready jobs
 // that nobody claims, and programs on machines where nobody watches.
 func (s *Service) Unattended(ctx context.Context) (store.Unattended, error) {
 	return s.cfg.Store.Unattended(ctx)
 }
 
-// worker is a session as people look at it. served is whether any process lives, where that is
+// worker returns a session as people look at it. served says whether any process lives, if that is
 // known otherwise.
 func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	w := Worker{
@@ -168,7 +170,7 @@ func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	return w
 }
 
-// sessions remembers the sessions that are there, for views of jobs: what changes shows within
+// sessions remembers the sessions that are there, for views of jobs. It knows a change within
 // keepSessions.
 type sessions struct {
 	store store.Store
@@ -180,7 +182,7 @@ type sessions struct {
 
 const keepSessions = time.Second
 
-// there returns the sessions, to which nobody writes.
+// there returns the sessions as they were within keepSessions. Callers do not change them.
 func (s *sessions) there(ctx context.Context) ([]store.SessionInfo, error) {
 	s.mu.Lock()
 	all, fresh := s.all, time.Since(s.read) < keepSessions
@@ -191,7 +193,7 @@ func (s *sessions) there(ctx context.Context) ([]store.SessionInfo, error) {
 	return s.now(ctx)
 }
 
-// now reads them.
+// now reads the sessions.
 func (s *sessions) now(ctx context.Context) ([]store.SessionInfo, error) {
 	read := time.Now()
 	all, err := s.store.Sessions(ctx)

@@ -49,9 +49,9 @@ var habits = map[string]string{
 
 // absent are fields that other systems have, with the reason why Pawl has nothing of the kind.
 var absent = map[string]string{
-	"cwd": elsewhere, "workdir": elsewhere, "working_dir": elsewhere, "working_directory": elsewhere,
-	"workingdir": elsewhere, "chdir": elsewhere, "dir": elsewhere,
-	"directory": elsewhere, "folder": elsewhere,
+	"cwd": ownFolder, "workdir": ownFolder, "working_dir": ownFolder, "working_directory": ownFolder,
+	"workingdir": ownFolder, "chdir": ownFolder, "dir": ownFolder,
+	"directory": ownFolder, "folder": ownFolder,
 	"image": contained, "container": contained, "docker": contained, "podman": contained,
 	"depends_on": dependent, "depends": dependent, "dependencies": dependent, "dependency": dependent,
 	"needs": dependent, "requires": dependent, "after": dependent,
@@ -59,7 +59,7 @@ var absent = map[string]string{
 }
 
 const (
-	elsewhere = "each job runs in a folder of its own: name what it reads in inputs, or begin a script with cd " +
+	ownFolder = "each job runs in a folder of its own: name what it reads in inputs, or begin a script with cd " +
 		"/the/folder"
 	contained = "containers are not there yet: run one with a command, such as [podman, run, --rm, IMAGE, PROGRAM]"
 	dependent = "jobs do not wait for the end of others yet: order: {key: NAME} in each of them lets one go " +
