@@ -122,8 +122,9 @@ func (s *Service) Resubmit(ctx context.Context, id job.ID) (job.ID, error) {
 	return s.ResubmitOnce(ctx, "", id)
 }
 
-// ResubmitOnce is Resubmit under an idempotency key: repeated with the same key within
-// [store.KeepKey] it answers with the same new job. A key stands for one new job of each job.
+// ResubmitOnce is Resubmit under an idempotency key. Repeated with the same key within
+// [store.KeepKey], it returns the same new job. The same key with another job stands for another
+// new job.
 func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.ID, error) {
 	j, err := s.Job(ctx, id)
 	if err != nil {

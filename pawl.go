@@ -166,19 +166,19 @@ func (s *Service) Run(ctx context.Context) error {
 
 // A Request is one job to be submitted.
 type Request struct {
-	// ID of the job, made by the caller: the call can be repeated then. Zero: it is made here. Of
-	// jobs in order that are submitted in one call those with lesser ids go first, as ids are that
-	// [job.NewID] made before others.
+	// ID is the id of the job. A caller that makes it with [job.NewID] can repeat the call. Zero:
+	// Submit makes it. Jobs of one call that are in order go by their ids, the oldest first.
 	ID   job.ID
 	Spec job.Spec
 	// Given is the spec as its author wrote it, as JSON, and stands in place of Spec. Nil: it is
 	// made from Spec.
 	Given json.RawMessage
-	// After are jobs that must end first.
+	// After are the jobs that must end first.
 	After []store.After
-	// Unique keys: while another job holds one of them, Submit answers with that job.
+	// Unique are further unique keys. While another job holds one of them, Submit answers with that
+	// job.
 	Unique []store.Unique
-	// Trace is the trace in which the job is submitted, as a W3C traceparent; empty: none.
+	// Trace is the trace of the submission, as a W3C traceparent; empty: none.
 	Trace string
 }
 
@@ -196,9 +196,9 @@ type Submission struct {
 	MayOwn func(owner string) bool
 }
 
-// Submit accepts jobs, all or none, and returns once they are durable. Answers come in the order of
-// the requests. Errors of kind Invalid name every problem of every request; of several, with
-// jobs[i] before its path.
+// Submit accepts jobs, all or none, and returns once they are durable. The answers are in the order
+// of the requests. An error of kind Invalid names every problem of every request; with several
+// requests the path of a problem begins with jobs[i].
 func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitted, error) {
 	return s.SubmitAll(ctx, Submission{Jobs: reqs})
 }
@@ -345,7 +345,7 @@ func (s *Service) rows(sub *Submission, specs []job.Spec, errs []error) ([]store
 	return jobs, sub.problems(errs)
 }
 
-// separate refuses jobs that would put their results into the folder of one before them.
+// separate refuses a job that would put its results into the folder of an earlier one.
 func (s *Service) separate(specs []job.Spec, jobs []store.New, errs []error) {
 	first := map[string]int{}
 	for i := range jobs {
@@ -438,7 +438,7 @@ func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys 
 	return s.gate(&spec, n, keys)
 }
 
-// gate says of a new job which keys it takes, and of which it needs turns.
+// gate sets the unique keys of a new job and the keys of its turns.
 func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	partition := ""
 	if spec.Resources != nil {
@@ -475,7 +475,7 @@ func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
 	return store.FindJob(ctx, s.cfg.Store, s.cfg.Tenant, id)
 }
 
-// List returns a page of jobs, newest first; see [store.Reader.List].
+// List returns a page of jobs, newest first: see [store.Reader.List].
 func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
 	q.Tenant = s.cfg.Tenant
 	return s.cfg.Store.List(ctx, q)

@@ -110,8 +110,8 @@ func (s *Service) Worker(ctx context.Context, id job.ID) (WorkerView, error) {
 	return v, nil
 }
 
-// SetMode tells a process to drain, to stop, or to go on as usual. Conflict, where it has ended, or
-// is to stop already.
+// SetMode tells a process to drain, to stop, or to go on as usual. The error is of kind Conflict if
+// it has ended or must stop already, and of kind NotFound if there is no such process.
 func (s *Service) SetMode(ctx context.Context, id job.ID, c store.Mode) (Worker, error) {
 	eff, err := s.cfg.Store.SetMode(ctx, id, c)
 	switch job.KindOf(err) {
