@@ -334,7 +334,7 @@ func (s *Service) Delete(ctx context.Context, ids ...job.ID) ([]error, error) {
 	errs := make([]error, len(ids))
 	var gone []job.ID
 	var at []int
-	silent := map[string]error{} // machines of which no process answers
+	silent := map[string]error{} // machines without a process that answers
 	for i, id := range ids {
 		j, err := s.ended(ctx, id)
 		switch {

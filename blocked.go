@@ -171,14 +171,14 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	if !j.Program() {
 		return nil
 	}
-	known, err := s.docs.known(ctx, j.Tenant) // what is not known now the next step finds out
+	known, err := s.docs.known(ctx, j.Tenant) // after an error the next step asks again
 	if err == nil && known.disabled {
 		name := systemOf(j)
 		if !known.systems[name].Disabled {
 			return nil
 		}
-		// What is known is a moment old. Who is let go because the system was enabled is not to be
-		// blocked by that once more.
+		// The answer may be a second old. A job that goes on because the system was enabled must not
+		// be blocked again by an old answer.
 		if enabled, err := s.enabled(ctx, j.Tenant, job.KindSystem, name); err != nil || !enabled {
 			return disabledSystem(name)
 		}

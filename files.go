@@ -211,7 +211,8 @@ func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekC
 	return File{Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
 }
 
-// isInside reports whether a path can be that of a file in a job's folder. It does not look at links.
+// isInside reports whether a path can be that of a file in a job's folder. It does not look at
+// links.
 func isInside(name string) bool {
 	return fs.ValidPath(strings.ToValidUTF8(name, "?")) && name != "." && !strings.ContainsRune(name, 0)
 }
@@ -312,7 +313,7 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 		return answer, unreachable(j.Machine, ": ask a process there; pawl workers lists them")
 	}
 	var sessions []store.SessionInfo
-	var heard time.Time        // of those that do not answer
+	var heard time.Time        // when the silent ones were heard of last
 	asked := map[job.ID]bool{} // by their sessions
 	for _, look := range []func(context.Context) ([]store.SessionInfo, error){s.sessions.there, s.sessions.now} {
 		if sessions, err = look(ctx); err != nil {

@@ -167,8 +167,8 @@ func ranFor(d time.Duration) *job.Duration {
 // maxBehind is how many jobs are counted at most that stand before a job.
 const maxBehind = 10_000
 
-// whereAmong says where a waiting job stands whereAmong others, and how its group stands if it is blocked. It
-// continues the sentence of [job.Job.Stands]. Lists do without it.
+// whereAmong says where a waiting job stands among others, and how its group stands if it is
+// blocked. It continues the sentence of [job.Job.Stands]. Lists do without it.
 func (s *Service) whereAmong(ctx context.Context, j *job.Job) (string, error) {
 	switch {
 	case j.Line != "":

@@ -129,24 +129,25 @@ func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string,
 // file that grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
-// A logFollower reads a log while it is written. The job's events say which launch the file is of:
-// a launch truncates it, and may have written more than the one before when it is looked at next.
-// So each piece counts only if no later launch was meant before it had been read.
+// A logFollower reads a log while it is written. The events of the job say which launch the file
+// belongs to. A launch truncates the file, and may have written more than the one before when it is
+// looked at next. So a piece counts only if no later launch was intended before the piece had been
+// read.
 type logFollower struct {
 	s     *Service
 	ctx   context.Context
 	stop  context.CancelFunc
 	id    job.ID
 	q     LogQuery
-	since int64 // the number of the event with which the job stood when the following began
+	since int64 // since is the number of the newest event when the following began.
 	news  chan item
 
 	state   job.State
-	stopped time.Time // when nothing of the launch before was alive any more
-	launch  int       // whose log is read; 0: of none
+	stopped time.Time // when nothing of the launch before was alive
+	launch  int       // the launch whose log is read; 0: none
 	files   engine.Files
-	stale   time.Time // what was written until then is of the launch before
-	tail    int       // so many of the last lines are to be read first; 0: all
+	stale   time.Time // what was written until then belongs to the launch before
+	tail    int       // how many of the last lines are read first; 0: all
 	read    int64     // bytes of the file
 	buf     []byte    // read, and not yet asked for
 	err     error     // why there is no more
@@ -181,7 +182,7 @@ func (f *logFollower) Close() error {
 	return nil
 }
 
-// Read waits until there is something to read; io.EOF follows once the job has ended.
+// Read waits until there is something to read. After the job has ended it returns io.EOF.
 func (f *logFollower) Read(p []byte) (int, error) {
 	for len(f.buf) == 0 {
 		if f.err != nil {
@@ -226,7 +227,7 @@ func (f *logFollower) wait() error {
 	}
 }
 
-// take learns from an event whose log it is.
+// take learns from an event whose log the file is.
 func (f *logFollower) take(n store.Event) error {
 	was := f.state
 	f.state = n.State
@@ -266,8 +267,8 @@ func (f *logFollower) take(n store.Event) error {
 	return nil
 }
 
-// open opens the file; it is nil where there is none, or where the program has put something else
-// in its place, such as a pipe.
+// open opens the file. It returns nil if there is none, or if the program has put something else in
+// its place, such as a pipe.
 func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	where := f.files
 	if f.state.Terminal() {
@@ -288,7 +289,7 @@ func (f *logFollower) open() (File, io.ReadSeekCloser, error) {
 	return file, r, err
 }
 
-// look reads what has come since the last time.
+// look reads what was written since the last look.
 func (f *logFollower) look() error {
 	if f.launch == 0 {
 		return nil

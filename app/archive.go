@@ -33,7 +33,7 @@ type manifest struct {
 	Skipped []string        `json:"skipped,omitempty"` // files that cannot be archived, and why
 }
 
-// A archiveFolder is a folder of an archive.
+// An archiveFolder is a folder of an archive.
 type archiveFolder struct {
 	fileName
 	Mode fs.FileMode `json:"mode"`
@@ -133,7 +133,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		}
 		full := errors.Is(err, syscall.ENOSPC)
 		blocked := full || job.Blocking(err) != nil
-		// Who waits for room takes none with copies, but for those that a manifest tells of.
+		// A job that waits for room keeps no copies, except those of a manifest.
 		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
 			(over || blocked && s.notes.Manifest == nil) {
 			k.leaveNothing(ctx, s)
@@ -393,8 +393,8 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 	return ctx.Err()
 }
 
-// archiveFolders makes the folders of an archive in a folder of the user, and returns the new ones. Others
-// keep their mode.
+// archiveFolders makes the folders of an archive in a folder of the user, and returns the new ones.
+// Others keep their mode.
 func (k *Kind) archiveFolders(ctx context.Context, border *border, s *program) (made []archiveFolder, err error) {
 	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err

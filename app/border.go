@@ -47,8 +47,8 @@ type landmark struct {
 
 func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
 
-// groundLife is how long a look at the ground holds. Only root and the account of the service can change
-// it.
+// groundLife is how long a look at the ground holds. Only root and the account of the service can
+// change it.
 const groundLife = time.Second
 
 // A ground is the part of a comparison that all steps share. It costs a stat for each folder above
@@ -233,7 +233,8 @@ func (b *border) mkdir(ctx context.Context, s *program, dir string) error {
 	return err
 }
 
-// makeFolder makes a folder for results with a mode. This account can write there until it is sealed.
+// makeFolder makes a folder for results with a mode. This account can write there until it is
+// sealed.
 func (b *border) makeFolder(ctx context.Context, s *program, dir string, mode fs.FileMode) error {
 	if err := b.mkdir(ctx, s, dir); err != nil {
 		return err
@@ -349,7 +350,7 @@ func (k *Kind) trespasses(tenant string, named []place) []job.Problem {
 	return orInTime(k, nil, func(ctx context.Context) []job.Problem { return k.border().trespasses(ctx, tenant, named) })
 }
 
-// realPath returns where a name realPath, if that can be seen.
+// realPath returns where a name leads, if that can be seen.
 func (k *Kind) realPath(name string) string {
 	if k.cfg.Files == nil {
 		return name

@@ -36,8 +36,8 @@ type caution struct {
 	died map[job.ID]int // how many looks at a job have killed a watch
 }
 
-// newCaution finds out whether the watch before was killed, and notes that this one goes on. If it cannot
-// note that, only caution is lost.
+// newCaution finds out whether the watch before was killed, and notes that this one goes on. If it
+// cannot note that, only caution is lost.
 func newCaution(ctx context.Context, fsys files.FS, spool string) caution {
 	c := caution{fs: fsys, dir: path.Join(spool, watchingNote), died: map[job.ID]int{}}
 	infos, err := fsys.List(ctx, c.dir)

@@ -232,8 +232,8 @@ func (x *watch) again(w *watched) {
 	x.lookIn(time.Second)
 }
 
-// change returns the change that an end makes of the job: its results are archived, whatever the
-// end was.
+// change returns the change that an end makes of the job. The results are archived after every kind
+// of end.
 func (o *ending) change(f job.Fence) job.Change {
 	n := o.w.notes
 	n.End, n.Lost, n.Usage, n.Said = o.end, o.end == nil, o.usage, o.said

@@ -74,7 +74,7 @@ const (
 	NotLaunched Trail = "not launched" // there is only a folder of the job
 )
 
-// compareAtOnce is how many rows are compareAtOnce up at once.
+// compareAtOnce is how many rows are looked up at once.
 const compareAtOnce = 500
 
 // Compare asks the host what it knows of jobs, and compares that with the rows. newest is about how

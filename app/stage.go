@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A stagedFiles tells what was staged, by the names of files in the job's folder, before the program
+// stagedFiles tells what was staged, by the names of files in the job's folder, before the program
 // could change it.
 type stagedFiles map[string]stagedFile
 
@@ -149,7 +149,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 		}
 		if errors.Is(err, syscall.ENOSPC) {
 			g.takeBack(ctx)
-			// it would wait in vain, and with it all for whom it closes the line
+			// it would wait in vain, and so would the jobs in the line that it closes
 			if size, fits := into.fits(ctx); !fits {
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
 					"%s: the inputs have %d bytes, and on the file system of %s there would be room for %d at most",

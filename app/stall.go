@@ -59,8 +59,8 @@ func (k *Kind) Standing() (list []Standing) {
 	return list
 }
 
-// A ownStep is a step in a goroutine of its own. It is the context of the step, which ends when the
-// step is left behind.
+// An ownStep is a step in a goroutine of its own. It is the context of the step, which ends when
+// the step is left behind.
 type ownStep struct {
 	context.Context
 	id    job.ID
@@ -142,8 +142,8 @@ func (k *Kind) leave(t *ownStep) bool {
 	return true
 }
 
-// runApart runs a step in a goroutine of its own. The step gets the job by s alone, because r belongs
-// to the caller.
+// runApart runs a step in a goroutine of its own. The step gets the job by s alone, because r
+// belongs to the caller.
 func (k *Kind) runApart(ctx context.Context, r *engine.Run, s *program,
 	step func(context.Context, *program, recorder) engine.Outcome,
 ) engine.Outcome {

@@ -97,9 +97,8 @@ func (s *session) claim(ctx context.Context, sharing *sharing, slots map[job.Lan
 	}
 	s.claiming(c.ID, true)
 	defer s.claiming(c.ID, false)
-	// It is made again under the same id until it is answered, and the answer comes after the
-	// commit. One under way is waited for even when the process is stopping: its jobs are run, not
-	// forgotten.
+	// The claim is repeated under the same id until it is answered, and the answer comes after the
+	// commit. A process that stops waits for a claim under way: its jobs are run, not forgotten.
 	jobs, err := retry(ctx, s.e, "claim", func() ([]job.Job, error) { return s.e.cfg.Store.Claim(s.ctx, c) })
 	if job.KindOf(err) == job.Fenced {
 		return nil, fmt.Errorf("%w: %w", errLost, err)
@@ -186,8 +185,8 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 			with = &asked
 		}
 		answers, jobs, eff, err = s.e.cfg.Store.Apply(ctx, changes, with)
-		// a repeat asks for all: what was claimed is found by its claim alone, and nobody is told
-		// of others again
+		// A repeat asks for all jobs: those that were claimed are found by their claim alone, and
+		// nobody is told of the others again.
 		if claims && err != nil {
 			c.Handed = false
 			s.mayHave(job.Lanes)
@@ -195,7 +194,7 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 		return struct{}{}, err
 	})
 	if claims && err == nil {
-		if !c.Handed { // it may have held up what another claim then did not find, and left it
+		if !c.Handed { // it may have locked jobs that another claim then did not find
 			s.mayHave(slices.Collect(maps.Keys(c.Slots)))
 		}
 		start(s.admit(jobs))

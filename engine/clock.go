@@ -104,7 +104,7 @@ func (e *Engine) payer(ctx context.Context) error {
 	}
 }
 
-// awaitMore waits for more that may wait, or for what may not.
+// awaitMore waits until more is owed that cannot wait, or until [store.Lull] is over.
 func (e *Engine) awaitMore(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -339,7 +339,7 @@ func (e *Engine) live(ctx context.Context, s *session) error {
 	defer context.AfterFunc(loops, func() { s.cancel(ErrLeaseLost) })() // steps hear of it before the loops have ended
 	g.Go(func() error { return s.renewals(loops) })
 	g.Go(func() error { return s.commit.run(loops) })
-	g.Go(func() error { return e.payer(loops) }) // of whatever this process commits
+	g.Go(func() error { return e.payer(loops) }) // of the debts that this process makes
 	if e.plays(store.RoleRecovery) {
 		g.Go(func() error { return e.clock(loops) })
 		g.Go(func() error { return e.expirer(loops) })

@@ -31,7 +31,7 @@ func (j *Job) OwnKeys() []string {
 // returns the row as it is then, the keys of the turns that the job gets at once, and for a job
 // that has not begun the change that sends it back to the gate.
 //
-// Nothing is stopped. A job that is under way gets turns of the new keys, whatever the limits say.
+// Nothing is stopped. A job that is under way gets turns of the new keys, even beyond their limits.
 // So does a program in the hands of a worker, because its worker may not know of the limit and may
 // go on to the launch. A job that has turns and goes on gets those of the new keys too, because a
 // job has all turns of a group or none.
@@ -57,7 +57,7 @@ func (j Job) Under(keys []string) (under Job, turns []string, back *Change) {
 		back.Set.Turns = TieLimited // it is, and has none
 		return j, nil, back
 	}
-	j.enter(j.Lacks(j.State)) // another line at most: nobody who was in none comes into one
+	j.enter(j.Lacks(j.State)) // another line at most: a job that was in none does not enter one
 	turns = slices.DeleteFunc(j.Turns(), func(key string) bool { return slices.Contains(had, key) })
 	if j.Custody == Worker && len(turns) > 0 {
 		j.Ties |= TieMet

@@ -168,7 +168,7 @@ func (c *Change) Check() error {
 		}
 	}
 	r := c.Set.Resume
-	// there the gate sends it, where it lacks a turn
+	// the gate sends it to WAITING if it lacks a turn
 	resumes := Resumable(r) && Edge(at.State, r) && (at.State == Paused || r != Waiting)
 	if (at.State == Blocked || at.State == Paused) && !resumes {
 		return Errorf(Internal, "change of job %s: work cannot go on in %q after %s", c.Job, r, at.State)

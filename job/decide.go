@@ -40,8 +40,8 @@ func Divert(j *Job, c Change) (Change, bool) {
 		if j.Custody == Monitor || c.To == Monitor || c.To == Ready || c.To == None {
 			return c, false
 		}
-		// It would leave the sight of those who can stop the launch: back to a worker instead, in
-		// the state it is in.
+		// Nobody could stop the launch where c leads: the job goes back to a worker instead, in the
+		// state it is in.
 		c.Set.Retry = false
 		last.State, last.Code = j.State, ""
 		if n := len(c.Path); n > 1 {

@@ -366,7 +366,7 @@ func (t *Term) Indexed() bool {
 	switch t.Field {
 	case "created":
 		return true
-	case "state", "custody": // each has few values, so that what it has not is a list of what it has
+	case "state", "custody": // each has few values, so != is a list of the others
 		return true
 	}
 	if _, label := t.Label(); label {

@@ -11,7 +11,7 @@ import (
 // Order puts a job in order with others: jobs with the same key go one after the other. The next
 // one is chosen from the jobs whose time has come and whose prerequisites have ended.
 type Order struct {
-	// Jobs with the same key go one after the other, whatever their kinds are.
+	// Jobs with the same key go one after the other, also if their kinds differ.
 	Key string `json:"key" minLength:"1" maxLength:"255" example:"account-4711"`
 
 	// What decides which job goes first. created: the time of its submission. due: the time before

@@ -388,7 +388,7 @@ func (v *validation) web(at string, in Input) {
 	case strings.Contains(in.From, "${"):
 	case err != nil || u.Hostname() == "": // an error of url.Parse repeats the URL
 		v.add(at+".from", in.From, "is no URL", "give one such as https://data.example.org/poem.txt")
-	case u.User != nil: // who sees the job sees it
+	case u.User != nil: // everybody who sees the job would see it
 		v.add(at+".from", u.Redacted(), "has a name or a password in it",
 			"give the URL without, such as one that the server has signed")
 	}
