@@ -108,9 +108,9 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	feed.join()
 	defer feed.leave()
 	for {
-		// What this read of the feed has reached is in the past; what the past yields beyond that
-		// is looked for again. So the past ends where the feed goes on, with nothing left out and
-		// nothing twice.
+		// Everything up to this read of the feed is past. If the past yields events beyond it, the
+		// feed is read again. So the past ends where the feed goes on: no event is left out, and
+		// none comes twice.
 		at, known, err := feed.read(ctx)
 		if err != nil {
 			return err
@@ -382,7 +382,7 @@ func (f *feed) join() {
 		<-done
 		f.reading.Lock()
 		defer f.reading.Unlock()
-		f.cursor = "" // what comes until somebody joins again is of the past then
+		f.cursor = "" // events until the next join are past then
 	}
 }
 

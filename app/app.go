@@ -118,7 +118,7 @@ func New(cfg Config) *Kind {
 func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 	var named []place
 	name := func(field, name string) {
-		if name == "" || strings.Contains(name, "${") { // what stands for it is known when the job is prepared
+		if name == "" || strings.Contains(name, "${") { // its value is known when the job is prepared
 			return
 		}
 		if field != "archive.to" && job.Web(name) {

@@ -69,7 +69,7 @@ type archived struct {
 // archivedAs returns the entry of a manifest for a file that was copied.
 func archivedAs(name string, c files.Copied, info fs.FileInfo) archived {
 	a := archived{named(name), c.Size, 0, c.SHA256, c.Blocks}
-	if holes := c.Size - files.Allocated(info); holes >= 64<<10 { // else it is about how the file system counts
+	if holes := c.Size - files.Allocated(info); holes >= 64<<10 { // less is how the file system counts
 		a.Holes = holes
 	}
 	return a
@@ -125,8 +125,8 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 
 func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) engine.Outcome {
 	verdict := s.verdict()
-	// fails is a failure to archive. That of the program is the more important news, and is told
-	// first.
+	// fails returns a failure to archive. A failure of the program is more important: its message
+	// comes first.
 	fails := func(what string, into func() room, err error) engine.Outcome {
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
@@ -217,7 +217,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		return engine.Fail(verdict)
 	}
 	done := engine.Done(s.result())
-	if n := len(s.notes.Unread); n > 0 { // who can read it may still take it from there
+	if n := len(s.notes.Unread); n > 0 { // a user with the rights may still take it from there
 		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir,
 			leftOut(s.notes.Unread)), nil)
 	}
@@ -277,7 +277,7 @@ func (s *program) verdict() job.Entry {
 		msg += "; a shell says so of a program that may not be executed"
 	case 127:
 		msg += "; a shell says so of a program that it does not find"
-	case 128 + int(syscall.SIGINT), 128 + int(syscall.SIGPIPE): // of these shells do not tell
+	case 128 + int(syscall.SIGINT), 128 + int(syscall.SIGPIPE): // a shell says nothing of these
 		msg += "; a shell says so too of a program that " + signalName(e.Code-128) + " ended"
 	}
 	return job.Entry{Code: job.ProgramFailed, Message: msg}
@@ -389,7 +389,7 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 		return err
 	}
 	crash.At("archive.listed")
-	k.leaveNothing(ctx, s) // of what runs that lost their epoch had uploaded
+	k.leaveNothing(ctx, s) // runs that lost their epoch may have uploaded copies
 	return ctx.Err()
 }
 

@@ -96,7 +96,7 @@ func (k *Kind) places(ctx context.Context) (own []landmark) {
 		own = append(own, m)
 	}
 	if ctx.Err() != nil || slices.ContainsFunc(own, func(m landmark) bool { return m.self == nil }) {
-		return own // what is not there, or could not be looked at, is looked for again
+		return own // a place that is not there, or could not be looked at, is looked for again
 	}
 	k.onGround(func(g *ground) { g.own = own })
 	return own

@@ -16,11 +16,11 @@ import (
 // A watcher reads files that programs can write. If such a look ever kills its process, it also
 // kills the next one, which begins with the same look. So after a watch that was killed the next
 // watch is cautious until it has looked at all programs: it looks at one after the other, and first
-// notes at which one. After [mostDeaths] it looks no more at that job.
+// notes at which one. After [maxDeaths] it looks no more at that job.
 
-// mostDeaths is how often looks at one job may kill a watcher: as often as a job may kill its
+// maxDeaths is how often looks at one job may kill a watcher: as often as a job may kill its
 // worker while it is the only suspect.
-const mostDeaths = job.PoisonAt - job.AloneAt
+const maxDeaths = job.PoisonAt - job.AloneAt
 
 // watchingNote is a folder in the spool. It is there while a watch goes on, or after a watch was
 // killed. While a cautious watch looks at a job it makes a folder <job>.<n> in it, where n counts
@@ -70,11 +70,11 @@ func (c *caution) look(ctx context.Context, id job.ID, look func() error) error 
 }
 
 // deadly reports whether a job is no longer looked at.
-func (c *caution) deadly(id job.ID) bool { return c.died[id] >= mostDeaths }
+func (c *caution) deadly(id job.ID) bool { return c.died[id] >= maxDeaths }
 
 // errDeadly says that a job is no longer looked at.
 var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody "+
-	"looks any more", mostDeaths)
+	"looks any more", maxDeaths)
 
 // forget forgets the deaths of a job whose program is over: another attempt may be harmless.
 func (c *caution) forget(ctx context.Context, id job.ID) {

@@ -216,7 +216,7 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 				}
 			}
 			switch {
-			case x.jobs[o.w.row.ID] == o.w: // it stands as it stood: not at once again
+			case x.jobs[o.w.row.ID] == o.w: // the row has not moved: not again at once
 				x.again(o.w)
 			case o.name != "":
 				x.ends[o.name] = true

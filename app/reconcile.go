@@ -247,7 +247,7 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 		f.Folder == "" {
 		return false, nil // its mark alone: it was deleted, or all is well
 	}
-	// else the mark alone
+	// without a folder only the mark is asked for
 	past, err := k.cfg.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(k.cfg.Work, f.Job.String())))
 	if err != nil {
 		return false, err

@@ -70,8 +70,8 @@ func (k *Kind) asStaged(ctx context.Context, s stagedFiles, top string, e files.
 // for people who look there.
 const describedFile = runner.Folder + "/job.json"
 
-// mostDescribed is the largest size of that file, in bytes: enough for 300,000 inputs.
-const mostDescribed = 64 << 20
+// maxDescribed is the largest size of that file, in bytes: enough for 300,000 inputs.
+const maxDescribed = 64 << 20
 
 // described is the content of that file.
 type described struct {
@@ -81,7 +81,7 @@ type described struct {
 
 // staged reads the list of staged files. If it is gone, everything counts as made by the program.
 func (k *Kind) staged(ctx context.Context, s *program) stagedFiles {
-	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), mostDescribed)
+	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), maxDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil

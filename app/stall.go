@@ -21,9 +21,9 @@ import (
 // not moved for long, and does not return, it is left behind with its goroutine. Its slot is free
 // then. It does no harm: its context has ended, and it records nothing.
 
-// MostLeft is how many steps this process leaves behind. Further ones keep their slots, because
+// MaxLeftBehind is how many steps this process leaves behind. Further ones keep their slots, because
 // each of them holds a thread.
-const MostLeft = 64
+const MaxLeftBehind = 64
 
 // stallNotice is how long a step shows no sign of life before it counts as stalled.
 const stallNotice = 5 * time.Minute
@@ -135,7 +135,7 @@ func (k *Kind) leave(t *ownStep) bool {
 			left++
 		}
 	}
-	if left >= MostLeft {
+	if left >= MaxLeftBehind {
 		return false
 	}
 	t.left.Store(true)

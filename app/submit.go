@@ -69,7 +69,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 		case job.Blocking(full) != nil:
 			return k.trouble(ctx, job.LaunchFailed, "launch", full).Set(job.Patch{Over: true})
 		case errors.Is(err, runner.ErrArmed):
-			try-- // revoked by somebody whom the row has forgotten: the next number may be free
+			try-- // revoked by a run that the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
 			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " +
 				err.Error()}).Set(job.Patch{Over: true})

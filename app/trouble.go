@@ -75,7 +75,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 		Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace,
 		Params: map[string]string{"path": r.root},
 	}
-	others := k.copying(r.own) // first: what goes meanwhile counts twice rather than not at all
+	others := k.copying(r.own) // first: a copy that goes meanwhile counts twice, not never
 	space, known := r.space(ctx)
 	need := roughly(r.need)
 	if known && need > space.Size {

@@ -49,9 +49,9 @@ const overlap = 500 * time.Millisecond
 // together, and ends wait less often.
 const refreshGap = 50 * time.Millisecond
 
-// mostExits is how many dead children are kept for a watcher that does not look. The watcher finds
+// maxExits is how many dead children are kept for a watcher that does not look. The watcher finds
 // the others when it begins, or when it looks at all programs.
-const mostExits = 100_000
+const maxExits = 100_000
 
 // NewWatcher returns the watcher of the host of k. It does no I/O.
 func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
@@ -62,8 +62,8 @@ func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
 // concurrent use.
 func (w *Watcher) Exited(p host.Process) {
 	w.mu.Lock()
-	if w.exits = append(w.exits, p); len(w.exits) > mostExits {
-		w.exits = w.exits[len(w.exits)-mostExits/2:] // nobody watches here
+	if w.exits = append(w.exits, p); len(w.exits) > maxExits {
+		w.exits = w.exits[len(w.exits)-maxExits/2:] // nobody watches here
 	}
 	w.mu.Unlock()
 	select {
@@ -127,7 +127,7 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{
 		Watcher: w, held: held, jobs: map[job.ID]*watched{},
 		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{},
-		ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, mostKills),
+		ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, maxKills),
 		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour), news: time.NewTimer(time.Hour),
 	}
 	defer x.soon.Stop()
@@ -227,7 +227,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			}
 		case <-tick.C:
 			clear(x.past)
-			x.mark = time.Time{} // all of them, also those that no hint told of
+			x.mark = time.Time{} // all jobs, also without a hint
 			if err := x.refresh(ctx); err != nil {
 				return err
 			}
@@ -303,7 +303,7 @@ func (x *watch) refresh(ctx context.Context) error {
 	fresh := make(map[job.ID]bool, len(rows))
 	for _, j := range rows {
 		fresh[j.ID] = true
-		if j.Since.After(x.mark) { // only here: of what is seen elsewhere nobody knows what came before it
+		if j.Since.After(x.mark) { // only here: a row that is seen elsewhere says nothing about earlier ones
 			x.mark = j.Since
 		}
 		if err := x.see(ctx, j); err != nil {
@@ -357,7 +357,7 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 	if j.Wish != "" {
 		x.wishes[j.ID] = true
 	}
-	if fresh { // behind all else: what cannot be timed now is timed when all programs are looked at
+	if fresh { // last: after an error the look at all programs sets the timer
 		if err := x.time(ctx, w); err != nil {
 			if err := x.unreachable(ctx, err); err != nil {
 				return err
@@ -488,13 +488,13 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	return x.finish(ctx, over)
 }
 
-// mostCompared is how many jobs are compared with their rows when a watch begins: the newest,
+// maxCompared is how many jobs are compared with their rows when a watch begins: the newest,
 // because after a restore the database knows least of them.
-const mostCompared = 1000
+const maxCompared = 1000
 
 // compare sees whether the host knows of jobs that the database does not know, and logs that once.
 func (x *watch) compare(ctx context.Context) {
-	rep, err := x.kind.Compare(ctx, x.store, mostCompared)
+	rep, err := x.kind.Compare(ctx, x.store, maxCompared)
 	if err != nil {
 		if ctx.Err() == nil {
 			x.kind.cfg.Log.Warn("the database was not compared with what this machine knows of jobs", "error", err)

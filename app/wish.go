@@ -179,9 +179,9 @@ type doomed struct {
 	handle runner.Handle
 }
 
-// mostKills is how many programs are ended at once. Each takes a goroutine, and a program that does
+// maxKills is how many programs are ended at once. Each takes a goroutine, and a program that does
 // not listen takes it for the grace time.
-const mostKills = 1000
+const maxKills = 1000
 
 // kill ends a program beside the loop, and tells the loop.
 func (x *watch) kill(w *watched) {
@@ -197,7 +197,7 @@ func (x *watch) kill(w *watched) {
 
 // execute begins to end programs, as many as there is room for.
 func (x *watch) execute() {
-	for len(x.doomed) > 0 && x.dying < mostKills {
+	for len(x.doomed) > 0 && x.dying < maxKills {
 		d := x.doomed[0]
 		x.doomed = x.doomed[1:]
 		x.dying++
@@ -243,7 +243,7 @@ func (x *watch) end(d doomed) {
 // ended takes in the news of a kill and the news that wait behind it.
 func (x *watch) ended(ctx context.Context, k kill) error {
 	var gone []*watched
-	stuck := map[*watched][]runner.Remnant{} // what of it cannot be ended
+	stuck := map[*watched][]runner.Remnant{} // processes that cannot be ended
 	for more := true; more; {
 		w := x.jobs[k.key.Job]
 		if k.over {
@@ -278,7 +278,7 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 		handles[i] = w.handle
 	}
 	states, err := x.look(ctx, handles)
-	if err != nil { // nobody tells of these kills once more
+	if err != nil { // the news of these kills does not come again
 		for _, w := range gone {
 			x.again(w)
 		}

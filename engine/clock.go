@@ -46,7 +46,7 @@ func (e *Engine) due(ctx context.Context) (time.Time, error) {
 		}
 		next = e.local(next)
 		if now := time.Now(); n == 0 && !next.After(now) {
-			next = now.Add(retrySoon) // the database's clock is behind what this process takes it for
+			next = now.Add(retrySoon) // the database's clock is behind the estimate of this process
 		}
 		return next, nil
 	}

@@ -231,7 +231,7 @@ func (p *pass) gone(ctx context.Context, machine string) (bool, error) {
 // clean removes the files of jobs, and returns the jobs that have no files any more. The files of
 // another machine are out of reach.
 func (p *pass) clean(ctx context.Context, jobs []store.Ended) (clean []store.Ended, err error) {
-	var ids []job.ID // of those that may have files here
+	var ids []job.ID // of jobs that may have files here
 	for _, j := range jobs {
 		if p.remover(j.Kind) != nil && j.Machine == p.machine {
 			ids = append(ids, j.ID)

@@ -69,7 +69,7 @@ func (s *session) begin(ctx context.Context) error {
 			ID: s.id, Process: s.known.process, Lease: s.e.cfg.Lease,
 			Mode: s.e.mode(),
 		})
-		// made by an earlier try, whose answer was lost; this one came too late for it
+		// an earlier try, whose answer was lost, began it, and its lease is over
 		if job.KindOf(err) == job.Fenced {
 			s.extend(time.Now().Add(-s.e.cfg.Lease))
 			err = job.Errorf(job.Unavailable, "%w", err)

@@ -360,7 +360,7 @@ func (o Outcome) change(r *Run) job.Change {
 		c.Path[0].Message, c.Path[0].Data = o.entry.Message, o.entry.Data
 	case verbNext:
 		c.To = job.Worker
-		if r.Job.Lacks(o.entry.State) != 0 { // it waits for its turn, and somebody goes on with it then
+		if r.Job.Lacks(o.entry.State) != 0 { // it waits for its turn, and any worker goes on with it then
 			c.To = job.Ready
 		}
 	case verbLaunched:

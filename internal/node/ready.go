@@ -177,14 +177,14 @@ func (s *serving) standing(names bool) *api.Check {
 			left++
 		}
 	}
-	c := &api.Check{Name: "steps", Degraded: left < app.MostLeft}
+	c := &api.Check{Name: "steps", Degraded: left < app.MaxLeftBehind}
 	said := "the log names them, and so does this path on the socket of the data folder"
 	if names {
 		said = named(all, app.Standing.String)
 	}
 	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind "+
 		"(at most %d are): %s",
-		phrase.Plural(len(all), "step")+" have", left, app.MostLeft, said)
+		phrase.Plural(len(all), "step")+" have", left, app.MaxLeftBehind, said)
 	return c
 }
 
