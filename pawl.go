@@ -185,14 +185,14 @@ type Request struct {
 // A Submission is jobs that are submitted together, all or none.
 type Submission struct {
 	Jobs []Request
-	// Key makes [Service.SubmitAll] repeatable: with the same key and jobs within [store.KeepKey] it
-	// answers the same jobs. Empty: each call submits jobs of its own.
+	// Key is an idempotency key. A submission that is repeated with the same key and jobs within
+	// [store.KeepKey] is answered with the same jobs. Empty: each call submits new jobs.
 	Key string
-	// List says that the author wrote a list, even where it has one job: the path of each problem
-	// begins with jobs[i]. Where there are several jobs it always does.
+	// List says that the author wrote a list: the path of each problem begins with jobs[i], even if
+	// the list has one job. With several jobs it always does.
 	List bool
-	// MayOwn reports whether the caller may submit jobs of an owner whom a spec names; nil: of
-	// everybody.
+	// MayOwn reports whether the caller may submit jobs for an owner that a spec names; nil: for
+	// every owner.
 	MayOwn func(owner string) bool
 }
 
@@ -203,8 +203,9 @@ func (s *Service) Submit(ctx context.Context, reqs ...Request) ([]store.Submitte
 	return s.SubmitAll(ctx, Submission{Jobs: reqs})
 }
 
-// SubmitAll is Submit with more to say of the jobs together. It is Conflict where a key is repeated
-// with other jobs, or one of its jobs has been deleted, and Denied where the caller may not own one.
+// SubmitAll is Submit with options for all jobs together. The error is of kind Conflict if a key is
+// repeated with other jobs or one of its jobs was deleted, and of kind Denied if
+// [Submission.MayOwn] refuses an owner.
 func (s *Service) SubmitAll(ctx context.Context, sub Submission) ([]store.Submitted, error) {
 	specs, jobs, err := s.prepareAll(ctx, &sub)
 	if err != nil {
@@ -213,7 +214,7 @@ func (s *Service) SubmitAll(ctx context.Context, sub Submission) ([]store.Submit
 	return s.submit(ctx, &sub, specs, jobs)
 }
 
-// submit submits jobs that are prepared.
+// submit submits prepared jobs.
 func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec, jobs []store.New) (
 	[]store.Submitted, error,
 ) {
@@ -306,7 +307,7 @@ func (s *Service) prepareAll(ctx context.Context, sub *Submission) ([]job.Spec, 
 	return specs, jobs, err
 }
 
-// read returns the spec of a request, and everything that is wrong with it.
+// read returns the spec of a request. Its error names everything that is wrong with it.
 func (s *Service) read(r *Request) (job.Spec, error) {
 	if r.Given != nil {
 		return job.ReadSpec(r.Given, s.Check)
@@ -374,8 +375,8 @@ func sameJob(a, b *store.New) bool {
 		func(u store.Unique) bool { return slices.Contains(b.Unique, u) })
 }
 
-// problems returns what is wrong with any of the jobs: the problems of all specs, with the kind of
-// the first, or else the first error. In a list the path of a problem says of which job.
+// problems returns what is wrong with the jobs: the problems of all specs, with the kind of the
+// first one, or else the first error. In a list the path of a problem begins with its job.
 func (sub *Submission) problems(errs []error) error {
 	var all job.SpecError
 	var kind job.ErrorKind
@@ -435,11 +436,11 @@ func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys 
 		}
 		n.Job.Machine = s.cfg.Machine
 	}
-	return s.gate(&spec, n, keys)
+	return s.setKeys(&spec, n, keys)
 }
 
-// gate sets the unique keys of a new job and the keys of its turns.
-func (s *Service) gate(spec *job.Spec, n *store.New, keys *ownKeys) error {
+// setKeys sets the unique keys of a new job and the keys of its turns.
+func (s *Service) setKeys(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	partition := ""
 	if spec.Resources != nil {
 		partition = spec.Resources.Partition
@@ -494,8 +495,8 @@ func (s *Service) Now() time.Time { return s.engine.Now() }
 // defect.
 func (s *Service) Repaired() int64 { return s.engine.Repaired() }
 
-// Removed returns how many jobs that ended in a state this process has removed because they were
-// kept no longer.
+// Removed returns how many jobs this process has removed that ended in a state and were kept no
+// longer.
 func (s *Service) Removed(state job.State) int64 { return s.engine.Removed(state) }
 
 // ownKeys are the keys under which the last job stands by itself: those of a call are mostly alike.

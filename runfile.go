@@ -57,10 +57,12 @@ type fileRun struct {
 	Call string    `json:"call,omitempty"`
 }
 
-// RunFile submits the jobs of a file, or finds those of the newest run of the same bytes while one
-// of them has not ended. A run is written down before its jobs are submitted, and their ids with
-// it: a call that died in between is finished by the next one, and two at the same time submit the
-// same jobs. sub needs no key. Errors are those of [Service.SubmitAll].
+// RunFile submits the jobs of a file. If the newest run of the same bytes has a job that has not
+// ended, it returns the jobs of that run instead.
+//
+// A run is written down with the ids of its jobs before they are submitted. So if a call dies in
+// between, the next one finishes it, and two calls at the same time submit the same jobs. sub needs
+// no key. Errors are those of [Service.SubmitAll].
 func (s *Service) RunFile(ctx context.Context, run FileRun, sub Submission) (FileAnswer, error) {
 	specs, _, err := s.prepareAll(ctx, &sub) // nothing is written down that would be refused
 	if err != nil {
