@@ -114,7 +114,7 @@ var says = map[string]map[string]string{
 		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
 		"request":  "Its spec as it was given. Lists leave it out.",
 		"resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
-		"work":     "The kind's own notes. Lists leave them out.",
+		"work":     "What the kind keeps to go on after a crash. Lists leave it out.",
 		"result":   "What a task returned, or how a program ended. Lists leave it out.",
 		"why":      "One sentence: why it stands where it stands.",
 		"progress": "How far the step under way has come, where that is known.",

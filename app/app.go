@@ -178,7 +178,7 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 		FS: k.cfg.Files, Folder: s.dir, Results: s.to, Archived: []string{},
 		Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr),
 	}
-	if m := s.notes.Manifest; m != nil {
+	if m := s.progress.Manifest; m != nil {
 		for _, a := range m.Files {
 			f.Archived = append(f.Archived, a.String())
 		}
@@ -254,8 +254,8 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	return engine.Fail(job.Entry{Code: job.InternalError, Message: "no step for state " + string(r.Job.State)})
 }
 
-// notes are the kind's own notes in the job's row.
-type notes struct {
+// progress is what this kind keeps in [job.Job.Work], so that a job goes on after a crash.
+type progress struct {
 	Handle   *runner.Handle `json:"handle,omitempty"`   // of the launch that started
 	End      *runner.End    `json:"end,omitempty"`      // of the program
 	Lost     bool           `json:"lost,omitempty"`     // the program is gone and left no end
@@ -275,7 +275,7 @@ type notes struct {
 	Usage *host.Usage `json:"usage,omitempty"` // what the program has used; nil: not known
 }
 
-func (n notes) encode() json.RawMessage {
+func (n progress) encode() json.RawMessage {
 	b, err := json.Marshal(n)
 	if err != nil {
 		panic(err) // plain data

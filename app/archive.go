@@ -97,8 +97,8 @@ func (n fileName) String() string { return files.Name(n.Name) }
 // archive stores the results in four parts. Each part can be done again: upload under a name with
 // the epoch, commit the manifest, give the files their names, clean the folder. Then the job ends.
 func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.Outcome {
-	if k.cfg.Ran != nil && s.notes.End != nil {
-		k.cfg.Ran(ctx, s.job, *s.notes.End)
+	if k.cfg.Ran != nil && s.progress.End != nil {
+		k.cfg.Ran(ctx, s.job, *s.progress.End)
 	}
 	o := k.archiveParts(ctx, s, record)
 	if o.Fails(s.job) {
@@ -135,7 +135,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		blocked := full || job.Blocking(err) != nil
 		// A job that waits for room keeps no copies, except those of a manifest.
 		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
-			(over || blocked && s.notes.Manifest == nil) {
+			(over || blocked && s.progress.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
 		if trespass(err) { // a link was changed meanwhile
@@ -158,20 +158,20 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		return k.trouble(ctx, code, what, err)
 	}
 	var left *leavings
-	if s.notes.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
+	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
 		var err error
 		if left, err = k.survey(ctx, s); err != nil {
 			return fails("results in "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
 		if verdict.Code == job.NormalCompletion {
-			s.notes.Missing = left.missing()
+			s.progress.Missing = left.missing()
 			verdict = s.verdict()
 		}
 	}
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
 		if s.job.Attempt < s.job.MaxAttempts {
-			return engine.Retry(verdict).Work(notes{}.encode())
+			return engine.Retry(verdict).Work(progress{}.encode())
 		}
 	}
 	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess &&
@@ -179,30 +179,30 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		return k.unarchived(s, verdict)
 	}
 	if !s.own() {
-		if err := k.cfg.Host.Files().Mkdir(ctx, k.note(s.job.ID)); err != nil {
-			return fails("note the archive", func() room { return k.workRoom(s, 0) }, err)
+		if err := k.cfg.Host.Files().Mkdir(ctx, k.marker(s.job.ID)); err != nil {
+			return fails("mark the job in the work folder", func() room { return k.workRoom(s, 0) }, err)
 		}
-		crash.At("archive.noted")
+		crash.At("archive.announced")
 	}
-	if s.notes.Manifest == nil {
+	if s.progress.Manifest == nil {
 		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
 			return fails("copy results to "+s.to, func() room { return k.resultRoom(ctx, s, left.bytes) }, err)
 		}
 		if missing := left.missing(); verdict.Code == job.NormalCompletion && missing != nil { // what could not be read
-			s.notes.Missing = missing
+			s.progress.Missing = missing
 			verdict = s.verdict()
 			verdict.Message += leftOut(m.Skipped)
 			verdict.Data = k.evidence(ctx, s)
 			if s.job.Attempt < s.job.MaxAttempts {
 				k.leaveNothing(ctx, s)
-				return engine.Retry(verdict).Work(notes{}.encode())
+				return engine.Retry(verdict).Work(progress{}.encode())
 			}
 		}
-		s.notes.Manifest, s.notes.Unread = m, left.unread
+		s.progress.Manifest, s.progress.Unread = m, left.unread
 		crash.At("archive.uploaded")
 		if err := record(job.Entry{Message: m.size().String() + " copied" + leftOut(m.Skipped)},
-			s.notes.encode()); err != nil {
+			s.progress.encode()); err != nil {
 			return engine.Back()
 		}
 	}
@@ -217,15 +217,15 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		return engine.Fail(verdict)
 	}
 	done := engine.Done(s.result())
-	if n := len(s.notes.Unread); n > 0 { // a user with the rights may still take it from there
-		return done.Note(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir,
-			leftOut(s.notes.Unread)), nil)
+	if n := len(s.progress.Unread); n > 0 { // a user with the rights may still take it from there
+		return done.Explain(fmt.Sprintf("without what could not be archived: its folder is left in %s%s", s.dir,
+			leftOut(s.progress.Unread)), nil)
 	}
 	if err := k.clean(ctx, s); err != nil {
 		if ctx.Err() != nil || job.Shortage(err) {
 			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
-		done = done.Note("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
+		done = done.Explain("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
 	}
 	crash.At("archive.cleaned")
 	return done
@@ -236,32 +236,32 @@ func (k *Kind) unarchived(s *program, verdict job.Entry) engine.Outcome {
 	if verdict.Code != job.NormalCompletion {
 		return engine.Fail(verdict)
 	}
-	return engine.Done(s.result()).Note("not archived (archive.on is never): the files stay in "+s.dir, nil)
+	return engine.Done(s.result()).Explain("not archived (archive.on is never): the files stay in "+s.dir, nil)
 }
 
 // verdict says how the program ended.
 func (s *program) verdict() job.Entry {
-	e, name := s.notes.End, s.program()
-	switch limit := s.notes.Limit; {
-	case s.notes.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
+	e, name := s.progress.End, s.program()
+	switch limit := s.progress.Limit; {
+	case s.progress.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
 		return job.Entry{
 			Code: job.TimeLimit,
 			Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name,
 				brief(limit)),
 		}
-	case s.notes.Lost || e == nil:
+	case s.progress.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
-		if s.notes.Said != "" {
-			msg += "; its launcher said: " + s.notes.Said
+		if s.progress.Said != "" {
+			msg += "; its launcher said: " + s.progress.Said
 		}
 		return job.Entry{Code: job.ProgramLost, Message: msg}
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
-	case e.Code == 0 && s.notes.Missing != nil:
+	case e.Code == 0 && s.progress.Missing != nil:
 		return job.Entry{
 			Code: job.OutputMissing,
 			Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name,
-				strings.Join(s.notes.Missing, ", ")),
+				strings.Join(s.progress.Missing, ", ")),
 		}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
@@ -291,9 +291,9 @@ func forced(e *runner.End) bool {
 // lasted returns how long a program ran, as its time limit counts: from the start of its launch,
 // without the time for which it was suspended.
 func (s *program) lasted() time.Duration {
-	lasted := s.notes.End.Ran - s.notes.Suspended
-	if h := s.notes.Handle; h != nil {
-		lasted += s.notes.End.Since - h.Process.Started()
+	lasted := s.progress.End.Ran - s.progress.Suspended
+	if h := s.progress.Handle; h != nil {
+		lasted += s.progress.End.Since - h.Process.Started()
 	}
 	return lasted
 }
@@ -330,7 +330,7 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 			}
 		}
 	}()
-	m := s.notes.Manifest
+	m := s.progress.Manifest
 	if m.whole() {
 		return k.publishWhole(ctx, s)
 	}
@@ -399,7 +399,7 @@ func (k *Kind) archiveFolders(ctx context.Context, border *border, s *program) (
 	if err := border.mkdir(ctx, s, s.to); err != nil {
 		return nil, err
 	}
-	for _, f := range s.notes.Manifest.Folders {
+	for _, f := range s.progress.Manifest.Folders {
 		name := path.Join(s.to, f.String())
 		_, err := k.cfg.Files.Stat(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -430,7 +430,7 @@ func (s *program) list(m *manifest) ([]byte, error) {
 func (k *Kind) publishWhole(ctx context.Context, s *program) error {
 	err := k.cfg.Files.Mkdir(ctx, path.Dir(s.to))
 	if err == nil {
-		err = k.cfg.Files.Rename(ctx, s.notes.Manifest.folder(s.to), s.to)
+		err = k.cfg.Files.Rename(ctx, s.progress.Manifest.folder(s.to), s.to)
 	}
 	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && k.published(ctx, s) {
 		err = nil // before a crash, or before the database was restored to an earlier point in time
@@ -446,7 +446,7 @@ func (k *Kind) publishWhole(ctx context.Context, s *program) error {
 // published reports whether the archive that is there is the one of the manifest. It might be that
 // of an earlier attempt.
 func (k *Kind) published(ctx context.Context, s *program) bool {
-	list, err := s.list(s.notes.Manifest)
+	list, err := s.list(s.progress.Manifest)
 	if err != nil {
 		return false
 	}
@@ -478,8 +478,8 @@ func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error)
 
 // clean removes the job's folder and what the runner keeps for it.
 func (k *Kind) clean(ctx context.Context, s *program) error {
-	if s.notes.Handle != nil {
-		if err := k.cfg.Runner.Clean(ctx, s.notes.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if s.progress.Handle != nil {
+		if err := k.cfg.Runner.Clean(ctx, s.progress.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -502,10 +502,10 @@ func (s *program) result() json.RawMessage {
 		Size     *Size     `json:"size,omitempty"`
 		Usage    *Usage    `json:"usage,omitempty"`
 	}
-	if e := s.notes.End; e != nil && e.NotStarted == "" && !s.notes.Lost {
+	if e := s.progress.End; e != nil && e.NotStarted == "" && !s.progress.Lost {
 		r.ExitCode, r.Started, r.Ran, r.Usage = &e.Code, e.Began(), brief(e.Ran), s.usage()
 	}
-	if m := s.notes.Manifest; m != nil && s.published {
+	if m := s.progress.Manifest; m != nil && s.published {
 		size := m.size()
 		r.Archive, r.Size = s.to, &size
 	}

@@ -63,9 +63,9 @@ func (c *caution) look(ctx context.Context, id job.ID, look func() error) error 
 		return look()
 	}
 	n := c.died[id] + 1
-	note := path.Join(c.dir, fmt.Sprintf("%s.%d", id, n))
-	_ = c.fs.Mkdir(ctx, note)
-	defer c.fs.Remove(ctx, note) //nolint:errcheck // then the next watch is cautious without need
+	marker := path.Join(c.dir, fmt.Sprintf("%s.%d", id, n))
+	_ = c.fs.Mkdir(ctx, marker)
+	defer c.fs.Remove(ctx, marker) //nolint:errcheck // then the next watch is cautious without need
 	return look()
 }
 

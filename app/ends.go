@@ -235,7 +235,7 @@ func (x *watch) again(w *watched) {
 // change returns the change that an end makes of the job. The results are archived after every kind
 // of end.
 func (o *ending) change(f job.Fence) job.Change {
-	n := o.w.notes
+	n := o.w.progress
 	n.End, n.Lost, n.Usage, n.Said = o.end, o.end == nil, o.usage, o.said
 	e := job.Entry{State: job.Archiving}
 	switch {

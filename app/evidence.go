@@ -39,12 +39,12 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(),
 		Logs: map[string]string{},
 	}
-	if e := s.notes.End; e != nil {
+	if e := s.progress.End; e != nil {
 		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, e.Signal, e.NotStarted
 		ev.Began, ev.Ended, ev.Ran = e.Began(), e.Ended, brief(e.Ran)
 	}
-	if s.notes.Suspended > 0 {
-		ev.Suspended = brief(s.notes.Suspended)
+	if s.progress.Suspended > 0 {
+		ev.Suspended = brief(s.progress.Suspended)
 	}
 	for _, name := range []string{s.spec.Stdout, s.spec.Stderr} {
 		if b, err := tail(ctx, k.cfg.Host.Files(), path.Join(s.dir, name), tailBytes); err == nil && len(b) > 0 {
@@ -72,7 +72,7 @@ type Usage struct {
 // usage returns what the program has used. Its wrapper tells the processor time. The host tells the
 // rest if this process looked on when the program ended.
 func (s *program) usage() *Usage {
-	switch u, e := s.notes.Usage, s.notes.End; {
+	switch u, e := s.progress.Usage, s.progress.End; {
 	case u != nil:
 		return &Usage{job.Duration(u.User), job.Duration(u.System), u.MaxRSS, u.Read, u.Written}
 	case e != nil:

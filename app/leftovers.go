@@ -16,26 +16,26 @@ import (
 
 // A job that is canceled while it is archived ends at once. After a crash there may be no worker
 // that knows its copies. Copies for the service's own archive lie in one folder until they are
-// published; their names tell their jobs. Before the first copy in a folder of the user a note is
-// made. It goes when only published files are left. A sweep that finds copies or a note of an ended
-// job removes the copies. The folder that tries whether the user's folder can be written has a note,
+// published; their names tell their jobs. Before the first copy in a folder of the user a marker is
+// made. It goes when only published files are left. A sweep that finds copies or a marker of an ended
+// job removes the copies. The folder that tries whether the user's folder can be written has a marker,
 // too.
 
-// notesFolder is the folder of the notes, beside those of the tenants. A note is an empty folder
+// markersFolder is the folder of the markers, beside those of the tenants. A marker is an empty folder
 // with the id of the job as its name: a folder is there or not.
-const notesFolder = ".archiving"
+const markersFolder = ".archiving"
 
-func (k *Kind) note(id job.ID) string { return path.Join(k.cfg.Work, notesFolder, id.String()) }
+func (k *Kind) marker(id job.ID) string { return path.Join(k.cfg.Work, markersFolder, id.String()) }
 
 // stagingFolder returns the folder of copies for the service's own archive.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
 // tidy removes the rest of copying results to an archive, of all runs of the job, and then the
-// note. to is the folder that the user named for the results; empty: none, or not known. Without a
-// note it may be out of reach.
+// marker. to is the folder that the user named for the results; empty: none, or not known. Without a
+// marker it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
-	note := k.note(id)
-	_, noted := k.cfg.Host.Files().Stat(ctx, note)
+	marker := k.marker(id)
+	_, unmarked := k.cfg.Host.Files().Stat(ctx, marker)
 	var left []error
 	for _, dir := range []string{k.stagingFolder(), to} {
 		if dir == "" {
@@ -43,7 +43,7 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 		}
 		names, err := files.Names(ctx, k.cfg.Files, dir)
 		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to &&
-			errors.Is(noted, fs.ErrNotExist)
+			errors.Is(unmarked, fs.ErrNotExist)
 		if err != nil && !gone {
 			left = append(left, err)
 		}
@@ -56,13 +56,13 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	if err := errors.Join(left...); err != nil {
 		return err
 	}
-	return k.cfg.Host.Files().Remove(ctx, note)
+	return k.cfg.Host.Files().Remove(ctx, marker)
 }
 
 // Sweep tidies up behind jobs that ended while they were archived. It goes on after an error and
 // returns all errors together. It may be called at any time.
 func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
-	noted, err := files.Names(ctx, k.cfg.Host.Files(), path.Join(k.cfg.Work, notesFolder))
+	marked, err := files.Names(ctx, k.cfg.Host.Files(), path.Join(k.cfg.Work, markersFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep: %w", err)
 	}
@@ -71,7 +71,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var ids []job.ID
-	for _, name := range append(noted, staged...) {
+	for _, name := range append(marked, staged...) {
 		if id, ok := copied(name); ok {
 			ids = append(ids, id)
 		}
@@ -103,7 +103,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	return errors.Join(left...)
 }
 
-// copied returns the job after which a note or a folder of copies is named.
+// copied returns the job after which a marker or a folder of copies is named.
 func copied(name string) (job.ID, bool) {
 	if rest, ok := strings.CutPrefix(name, stagingPrefix); ok {
 		if i := strings.LastIndexByte(rest, '-'); i >= 0 {

@@ -68,7 +68,7 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 		said = append(said, "of a size that its server does not tell: "+strings.Join(unsized, ", "))
 	}
 	if said != nil {
-		o = o.Note(strings.Join(said, "; "), nil)
+		o = o.Explain(strings.Join(said, "; "), nil)
 	}
 	return o
 }
@@ -224,10 +224,10 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 }
 
 // try makes a folder where the copies of an archive will be, and removes it. Meanwhile there is a
-// note, as for copies: after a crash here the job may be canceled before it runs again.
+// marker, as for copies: after a crash here the job may be canceled before it runs again.
 func (k *Kind) try(ctx context.Context, border *border, s *program) error {
-	notes, note := k.cfg.Host.Files(), k.note(s.job.ID)
-	if err := notes.Mkdir(ctx, note); err != nil {
+	own, marker := k.cfg.Host.Files(), k.marker(s.job.ID)
+	if err := own.Mkdir(ctx, marker); err != nil {
 		return k.full(ctx, k.workRoom(s, 0), err)
 	}
 	folder := path.Join(s.to, staging(s.job.ID)+"try")
@@ -242,5 +242,5 @@ func (k *Kind) try(ctx context.Context, border *border, s *program) error {
 	if err != nil {
 		err = k.full(ctx, k.resultRoom(ctx, s, 0), err)
 	}
-	return cmp.Or(err, notes.Remove(ctx, note))
+	return cmp.Or(err, own.Remove(ctx, marker))
 }

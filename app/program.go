@@ -16,13 +16,13 @@ import (
 
 // A program is what a step knows of its job.
 type program struct {
-	job     *job.Job
-	given   job.Spec // with its defaults and its macros
-	spec    job.Spec // with its macros replaced
-	environ map[string]string
-	notes   notes
-	dir     string // the job's folder
-	to      string // the folder of its archive
+	job      *job.Job
+	given    job.Spec // with its defaults and its macros
+	spec     job.Spec // with its macros replaced
+	environ  map[string]string
+	progress progress
+	dir      string // the job's folder
+	to       string // the folder of its archive
 
 	published bool // its results are in its archive
 }
@@ -62,8 +62,8 @@ func sum(a, b int64) int64 {
 func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 	s := &program{job: j}
 	if len(j.Work) > 0 {
-		if err := json.Unmarshal(j.Work, &s.notes); err != nil {
-			return nil, fmt.Errorf("notes of job %s: %w", j.ID, err)
+		if err := json.Unmarshal(j.Work, &s.progress); err != nil {
+			return nil, fmt.Errorf("progress of job %s: %w", j.ID, err)
 		}
 	}
 	var r Resolved

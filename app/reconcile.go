@@ -280,7 +280,7 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 
 // proves reports whether a row has the manifest of its results.
 func proves(j *job.Job) bool {
-	var n notes
+	var n progress
 	return json.Unmarshal(j.Work, &n) == nil && n.Manifest != nil
 }
 

@@ -17,8 +17,8 @@ import (
 // catchUp brings a job up to date if the host knows more of it than its row. It reports whether it
 // did, with the outcome.
 func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.Outcome, bool) {
-	if s.notes.Before != nil && r.Job.State != job.Archiving && !r.First() {
-		return k.takeOver(ctx, r, s, *s.notes.Before), true
+	if s.progress.Before != nil && r.Job.State != job.Archiving && !r.First() {
+		return k.takeOver(ctx, r, s, *s.progress.Before), true
 	}
 	if !r.First() {
 		return engine.Outcome{}, false
@@ -31,7 +31,7 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 		return engine.Outcome{}, false
 	case err != nil:
 		return k.trouble(ctx, job.StagingFailed, "look for launches in the job's folder", err), true
-	case past.Mark != nil && s.notes.Manifest == nil: // with a manifest in the row the archive proves itself
+	case past.Mark != nil && s.progress.Manifest == nil: // with a manifest in the row the archive proves itself
 		return k.ended(ctx, s, past.Mark), true
 	}
 	last, err := k.newest(ctx, past, s.dir)
@@ -43,8 +43,8 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 	case r.Job.Wish == job.WishCancel:
 		return k.launched(ctx, r, s, *last), true
 	case last.Key.Attempt > r.Job.Attempt:
-		o := engine.Requeue(job.Pending).Set(job.Patch{Retry: true, Over: r.Job.Live}).Work(notes{}.encode())
-		return o.Note(fmt.Sprintf("the machine knows of attempt %d, and the database was restored to a time before it",
+		o := engine.Requeue(job.Pending).Set(job.Patch{Retry: true, Over: r.Job.Live}).Work(progress{}.encode())
+		return o.Explain(fmt.Sprintf("the machine knows of attempt %d, and the database was restored to a time before it",
 			last.Key.Attempt), nil), true
 	case r.Job.State == job.Archiving:
 		return engine.Outcome{}, false
@@ -94,7 +94,7 @@ func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *program, h runner
 		}
 		return k.launched(ctx, r, s, h)
 	}
-	n := s.notes
+	n := s.progress
 	n.Before = &h
 	return o.Work(n.encode())
 }

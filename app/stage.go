@@ -191,7 +191,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	crash.At("stage.listed")
 	o := engine.Next(job.StagingJob)
 	if msg := g.String(); msg != "" {
-		o = o.Note(msg, nil)
+		o = o.Explain(msg, nil)
 	}
 	return o
 }
@@ -296,7 +296,7 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 			return err
 		}
 		c, err := files.Fetch(ctx, dst, to, source, from, files.CopyOptions{Progress: g.move})
-		return g.noted(ctx, to, name, in.SHA256, c, err)
+		return g.record(ctx, to, name, in.SHA256, c, err)
 	}
 	info, err := g.cfg.Files.Stat(ctx, real)
 	if err != nil {
@@ -376,12 +376,12 @@ func (e *changedError) Error() string {
 func (g *stager) file(ctx context.Context, from, to, name, want string) error {
 	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from,
 		files.CopyOptions{Progress: g.move, Whole: want != ""})
-	return g.noted(ctx, to, name, want, c, err)
+	return g.record(ctx, to, name, want, c, err)
 }
 
-// noted notes a file that was copied, unless err says that it was not. Its content must have the
+// record records a file that was copied, unless err says that it was not. Its content must have the
 // digest want, unless want is empty.
-func (g *stager) noted(ctx context.Context, to, name, want string, c files.Copied, err error) error {
+func (g *stager) record(ctx context.Context, to, name, want string, c files.Copied, err error) error {
 	if err != nil {
 		return err
 	}

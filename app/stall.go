@@ -228,5 +228,5 @@ func (k *Kind) unanswered(ctx context.Context, r *engine.Run, at Standing) engin
 	return engine.Retry(e)
 }
 
-// A recorder commits an entry and notes while the job stays where it is.
+// A recorder commits an entry and progress while the job stays where it is.
 type recorder func(job.Entry, json.RawMessage) error

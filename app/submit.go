@@ -93,8 +93,8 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 		}
 		return engine.Back().Set(job.Patch{Over: true})
 	}
-	s.notes = notes{Handle: &h, Limit: s.given.Resources.Limit()}
-	return engine.Launched(job.Running).Work(s.notes.encode())
+	s.progress = progress{Handle: &h, Limit: s.given.Resources.Limit()}
+	return engine.Launched(job.Running).Work(s.progress.encode())
 }
 
 // unsettled returns the outcome of a launch that may run or not: the job goes back, and the host is
@@ -108,7 +108,7 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	case <-ctx.Done():
 	case <-time.After(k.cfg.Grace):
 	}
-	return engine.Back().Note("it is not known whether the program was started: "+err.Error(), nil)
+	return engine.Back().Explain("it is not known whether the program was started: "+err.Error(), nil)
 }
 
 // removed reports whether the job's folder was removed, so that nothing of it can start. If the

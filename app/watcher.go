@@ -110,17 +110,17 @@ type watch struct {
 
 // A watched is a job in custody monitor.
 type watched struct {
-	row     job.Job // without its documents
-	notes   notes
-	handle  runner.Handle
-	wish    job.Wish // the wish that is being carried out
-	killing bool
-	spare   func()           // ends the kill
-	behind  []runner.Remnant // processes that the program had left when it ended
-	told    *ending          // its message has come; something of it may still be alive
-	since   time.Time        // when it came
-	looked  bool             // it was probed since it came into monitor
-	missed  bool             // it was logged that its state cannot be told
+	row      job.Job // without its documents
+	progress progress
+	handle   runner.Handle
+	wish     job.Wish // the wish that is being carried out
+	killing  bool
+	spare    func()           // ends the kill
+	behind   []runner.Remnant // processes that the program had left when it ended
+	told     *ending          // its message has come; something of it may still be alive
+	since    time.Time        // when it came
+	looked   bool             // it was probed since it came into monitor
+	missed   bool             // it was logged that its state cannot be told
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -342,13 +342,13 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 	w := x.jobs[j.ID]
 	fresh := w == nil || w.row.Epoch != j.Epoch
 	if fresh {
-		var n notes
+		var n progress
 		if err := json.Unmarshal(j.Work, &n); err != nil || n.Handle == nil {
 			x.kind.cfg.Log.Error("a running job has no handle", "job", j.ID, "error", err)
 			return nil
 		}
 		x.forget(j.ID)
-		w = &watched{notes: n, handle: *n.Handle}
+		w = &watched{progress: n, handle: *n.Handle}
 		x.jobs[j.ID], x.runs[w.handle.Process], x.open[w] = w, w, true
 		x.lookIn(0) // it may have died before it came here
 	}
@@ -378,9 +378,9 @@ func (x *watch) forget(id job.ID) {
 	}
 }
 
-// note records something about a program that runs on. Its job stays in monitor. It reports whether
+// record records something about a program that runs on. Its job stays in monitor. It reports whether
 // that was written.
-func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (bool, error) {
+func (x *watch) record(ctx context.Context, w *watched, n progress, message string) (bool, error) {
 	answers, err := x.held.Apply(ctx, []job.Change{{
 		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{{State: w.row.State, Message: message}},
 		To: job.Monitor, Work: n.encode(),
@@ -400,7 +400,7 @@ func (x *watch) note(ctx context.Context, w *watched, n notes, message string) (
 		}
 		return false, nil
 	}
-	w.row.N, w.notes = answers[0].Now.N, n
+	w.row.N, w.progress = answers[0].Now.N, n
 	return true, nil
 }
 

@@ -25,7 +25,7 @@ func (x *watch) obey(ctx context.Context, w *watched) error {
 		x.kill(w)
 	case w.wish == job.WishPause && was != w.wish:
 		return x.suspend(ctx, w)
-	case w.wish == "" && w.notes.SuspendedAt != 0:
+	case w.wish == "" && w.progress.SuspendedAt != 0:
 		return x.resume(ctx, w)
 	}
 	return nil
@@ -36,14 +36,14 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 	if !can || w.killing {
 		return nil
 	}
-	n := w.notes
+	n := w.progress
 	if n.SuspendedAt == 0 {
 		now, err := x.kind.cfg.Host.Uptime(ctx)
 		if err != nil {
 			return x.unreachable(ctx, err)
 		}
 		n.SuspendedAt = now
-		if written, err := x.note(ctx, w, n, "to be suspended"+by(&w.row)); err != nil || !written {
+		if written, err := x.record(ctx, w, n, "to be suspended"+by(&w.row)); err != nil || !written {
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 		return x.failed(ctx, w, "suspend", err)
 	}
 	crash.At("watch.suspended")
-	_, err := x.note(ctx, w, n, "suspended"+by(&w.row))
+	_, err := x.record(ctx, w, n, "suspended"+by(&w.row))
 	return err
 }
 
@@ -68,10 +68,10 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
-	n := w.notes
+	n := w.progress
 	halt := max(0, now-n.SuspendedAt)
 	n.Suspended, n.SuspendedAt = n.Suspended+halt, 0
-	if written, err := x.note(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
+	if written, err := x.record(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
 		return err
 	}
 	if err := x.time(ctx, w); err != nil {
@@ -91,7 +91,7 @@ func by(j *job.Job) string {
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
 	if ctx.Err() == nil {
 		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
-		_, err = x.note(ctx, w, w.notes, "cannot "+what+" the program: "+err.Error())
+		_, err = x.record(ctx, w, w.progress, "cannot "+what+" the program: "+err.Error())
 		return err
 	}
 	return nil
@@ -102,15 +102,15 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 
 // timeLeft returns how long a program may go on at uptime; false: it has no limit now.
 func (w *watched) timeLeft(uptime time.Duration) (time.Duration, bool) {
-	if w.notes.Limit == 0 || w.notes.SuspendedAt != 0 || w.killing || w.told != nil {
+	if w.progress.Limit == 0 || w.progress.SuspendedAt != 0 || w.killing || w.told != nil {
 		return 0, false
 	}
-	return w.handle.Process.Started() + w.notes.Limit + w.notes.Suspended - uptime, true
+	return w.handle.Process.Started() + w.progress.Limit + w.progress.Suspended - uptime, true
 }
 
 // time sets the timer for a program that runs, or runs again.
 func (x *watch) time(ctx context.Context, w *watched) error {
-	if w.notes.Limit == 0 {
+	if w.progress.Limit == 0 {
 		return nil
 	}
 	uptime, err := x.kind.cfg.Host.Uptime(ctx)
@@ -149,11 +149,11 @@ func (x *watch) overtime(ctx context.Context) error {
 			x.lookAt(left)
 			continue
 		}
-		n := w.notes
+		n := w.progress
 		n.Overtime = true
-		written := w.notes.Overtime
+		written := w.progress.Overtime
 		if !written {
-			if written, err = x.note(ctx, w, n,
+			if written, err = x.record(ctx, w, n,
 				fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ func (r *Run) First() bool { return !r.stepped }
 
 // Record commits an entry while the job stays where it is, such as a launch intent or a manifest.
 // It returns once the entry is durable. An empty e.State stands for the present state; nil work
-// keeps the kind's notes. An error means that the step must stop and return [Back].
+// keeps the kind's progress. An error means that the step must stop and return [Back].
 func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.RawMessage) error {
 	if e.State == "" {
 		e.State = r.Job.State
@@ -334,13 +334,13 @@ func (o Outcome) Kept(result json.RawMessage) Outcome {
 	return o
 }
 
-// Note returns o with a message and evidence for the history.
-func (o Outcome) Note(message string, data json.RawMessage) Outcome {
+// Explain returns o with a message and evidence for the history.
+func (o Outcome) Explain(message string, data json.RawMessage) Outcome {
 	o.entry.Message, o.entry.Data = message, data
 	return o
 }
 
-// Work returns o with new notes of the kind in place of the old ones.
+// Work returns o with new progress of the kind in place of the old.
 func (o Outcome) Work(w json.RawMessage) Outcome {
 	o.work = w
 	return o

@@ -100,7 +100,7 @@ type Change struct {
 	Path []Entry
 	To   Custody
 	Set  Patch
-	Work json.RawMessage // the kind's own notes; nil keeps the present ones
+	Work json.RawMessage // the kind's progress; nil keeps the present one
 }
 
 // Join returns one change that stands for a and then b. b starts where a ends, and a stays in its

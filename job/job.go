@@ -84,7 +84,7 @@ type Job struct {
 
 	Request  json.RawMessage `json:"request,omitempty"`  // the spec as it was given
 	Resolved json.RawMessage `json:"resolved,omitempty"` // the spec as it runs; written once
-	Work     json.RawMessage `json:"work,omitempty"`     // the kind's own notes
+	Work     json.RawMessage `json:"work,omitempty"`     // what the kind keeps to go on after a crash
 	Result   json.RawMessage `json:"result,omitempty"`   // what a task returned, or how a program ended
 }
 

@@ -133,12 +133,12 @@ func (j *Job) Moment() Moment {
 	return w.Moment
 }
 
-// Keeping returns the notes of j's kind with m among them. Notes that have no place for it come
+// Keeping returns j.Work with m in it. Work that has no place for it comes
 // back unchanged: then the job asks for another moment.
 func (j *Job) Keeping(m Moment) json.RawMessage {
 	all := map[string]json.RawMessage{}
 	if len(j.Work) > 0 && json.Unmarshal(j.Work, &all) != nil {
-		return j.Work // notes of a form that has no place for it: it asks for another one
+		return j.Work
 	}
 	var err error
 	if all["moment"], err = json.Marshal(m); err != nil {

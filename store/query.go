@@ -21,7 +21,7 @@ type FindQuery struct {
 	Session job.ID
 
 	// Machine asks for the jobs in custody monitor there that came at Since or later, or have a
-	// wish. There may be very many: they come with the kind's notes, and without request, resolved
+	// wish. There may be very many: they come with the kind's progress, and without request, resolved
 	// spec, labels and result.
 	Machine string
 	Since   time.Time

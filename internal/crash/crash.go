@@ -25,6 +25,7 @@ const Variable = "PAWL_CRASH"
 // points is the table of all points, sorted. Each comment says what has been done when the point is
 // reached.
 var points = []string{
+	"archive.announced", // a marker says that copies will be made
 	"archive.cleaned",   // the job's folder is removed; the job has not ended yet
 	"archive.committed", // the manifest is durable
 	"archive.completed", // the manifest lies with the copies; nothing of that is in the database yet
@@ -33,7 +34,6 @@ var points = []string{
 	"archive.linked",    // a file has its name
 	"archive.listed",    // the manifest has its name; the copies are still there
 	"archive.marked",    // the job has its mark; what the runner kept is still there
-	"archive.noted",     // it is noted that copies will be made
 	"archive.published", // the files have their names, and nothing else is left in the archive
 	"archive.renamed",   // the folder of the copies has its name in the archive
 	// the folder that the user named for the archive can be written; what was made there to see it

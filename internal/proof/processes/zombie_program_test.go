@@ -172,7 +172,7 @@ func moments() (all []moment) {
 		all = append(all, moment{point: point})
 	}
 	for _, point := range []string{
-		"archive.noted", "archive.copied", "archive.uploaded", "archive.committed", "archive.linked", "archive.listed",
+		"archive.announced", "archive.copied", "archive.uploaded", "archive.committed", "archive.linked", "archive.listed",
 		"archive.published", "archive.forgotten", "archive.cleaned",
 	} {
 		all = append(all, moment{point: point, users: true})
