@@ -1,8 +1,8 @@
-// Package fake is a [host.Host] that stands before another and misbehaves on command, for tests of
-// what has to survive that. Without a command it does what the other does.
+// Package fake is a [host.Host] for tests. It passes calls on to another host, and misbehaves on
+// command.
 //
-// The commands are those of [fault.Faults], for the methods of host.Host and of [files.FS] by their
-// names, and those of [Host] itself.
+// The commands are the methods of [fault.Faults] and of [Host]. Faults knows calls by the names of
+// the methods of host.Host and [files.FS].
 package fake
 
 import (
@@ -19,9 +19,10 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/fault"
 )
 
-// Host is a host that misbehaves on command. Commands and calls are safe for concurrent use. A dead
-// host refuses whatever its ID and Usage do not answer, files included, and closes its watches; its
-// programs run on.
+// Host is a host that misbehaves on command. Commands and calls are safe for concurrent use.
+//
+// A dead host refuses all calls but ID and Usage, those of its file system too, and closes its
+// watches. Its programs run on.
 type Host struct {
 	*fault.Faults
 	under host.Host
@@ -39,7 +40,7 @@ var (
 	_ host.Accountant = (*Host)(nil)
 )
 
-// New returns a fake before the host under.
+// New returns a fake that passes its calls on to under.
 func New(under host.Host) *Host {
 	return &Host{
 		Faults: fault.New("Boot", "Uptime", "Environ", "Start", "Alive", "Members", "Signal", "LockLimit", "Watch",
@@ -48,28 +49,29 @@ func New(under host.Host) *Host {
 	}
 }
 
-// Lie has Alive answer so of a process, until Truth.
+// Lie makes Alive answer alive for a process, until Truth is called.
 func (h *Host) Lie(p host.Process, alive bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lies[p] = alive
 }
 
-// Truth ends the lies about a process.
+// Truth ends what Lie began for a process.
 func (h *Host) Truth(p host.Process) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.lies, p)
 }
 
-// Drop has watches keep silent about the names for which drop answers true; with nil about none.
+// Drop makes watches keep silent about the names for which drop returns true. With nil they tell
+// all names again.
 func (h *Host) Drop(drop func(name string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.drop = drop
 }
 
-// Overflow has each watch that stands say that names were dropped.
+// Overflow makes each watch that is open say that names were dropped.
 func (h *Host) Overflow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,10 +83,10 @@ func (h *Host) Overflow() {
 	}
 }
 
-// ID is that of the host below.
+// ID returns the id of the host below.
 func (h *Host) ID() string { return h.under.ID() }
 
-// Files are those of the host below; they misbehave as well.
+// Files returns the file system of the host below. It misbehaves as well.
 func (h *Host) Files() files.FS { return fileSystem{h.Faults, h.under.Files()} }
 
 // Boot implements [host.Host].
@@ -135,7 +137,7 @@ func (h *Host) LockLimit(ctx context.Context) (uint64, error) {
 	return fault.Do(ctx, h.Faults, "LockLimit", func() (uint64, error) { return h.under.LockLimit(ctx) })
 }
 
-// Usage implements [host.Accountant]. It is not known where the host below keeps no accounts.
+// Usage implements [host.Accountant]. It is unknown if the host below is no Accountant.
 func (h *Host) Usage(p host.Process) (host.Usage, bool) {
 	if a, ok := h.under.(host.Accountant); ok {
 		return a.Usage(p)

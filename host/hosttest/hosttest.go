@@ -1,5 +1,5 @@
-// Package hosttest is the suite that every [host.Host] passes. The machine must have a POSIX shell,
-// setsid and timeout.
+// Package hosttest is the test suite that every [host.Host] passes. The machine must have a POSIX
+// shell, setsid and timeout.
 package hosttest
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Run tests the host that open opens. open also names an empty folder of its own on the host, and
-// cleans up by t.Cleanup.
+// Run tests a host. For each test, open returns the host and an empty folder on it, and registers
+// the clean-up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 	tests := map[string]func(*testing.T, fixture){
 		"a program is detached":                     detached,
@@ -437,8 +437,8 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	return stat{fields[0], session, start}
 }
 
-// Until waits for what no event announces, for a minute at most. It does not sleep: what it waits
-// for is a matter of milliseconds.
+// Until calls done until it returns true, for a minute at most. It is for things that no event
+// announces. It does not sleep, since they take milliseconds.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); runtime.Gosched() {

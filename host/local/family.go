@@ -21,8 +21,8 @@ import (
 // tries is how often members are looked for while one after the other ends.
 const tries = 5
 
-// Members looks through the processes of the machine. Calls that come while another looks share the
-// next look.
+// Members looks through the processes of the machine. Calls that come while a look is under way
+// share the next one.
 func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Member, err error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {

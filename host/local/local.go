@@ -1,7 +1,8 @@
-// Package local is the machine that Pawl runs on. It fulfils [host.Host] and [host.Accountant].
+// Package local is the machine that Pawl itself runs on. It implements [host.Host] and
+// [host.Accountant].
 //
-// Programs are started by fork and exec, without package os/exec: an [os.Process] keeps a
-// descriptor for each child, and its Release leaves zombies.
+// It starts programs by fork and exec, without package os/exec: an [os.Process] keeps a descriptor
+// for each child, and its Release leaves zombies.
 package local
 
 import (
@@ -30,19 +31,20 @@ import (
 type Config struct {
 	// ID is the machine id. Required.
 	ID string
-	// Base is the folder that must be there before others are made in it; see [filelocal.FS].
+	// Base is a folder that Pawl never makes: no folder is made below it while it is missing. See
+	// [filelocal.FS]. Default: there is none.
 	Base string
-	// Env is the environment that programs get beside that of their command, as NAME=value.
-	// Default: those variables of the own process that say who and where one is (see Inherited);
-	// not the rest, which may hold Pawl's own secrets.
+	// Env is the environment that every program gets, as NAME=value. That of its command is added
+	// to it. Default: what [Environ] returns.
 	Env []string
-	// OnExit is told of each child's end, once, after it was reaped; after Close, of none. Calls
-	// come one at a time, from the reaper: OnExit must not block, nor call Close. Default: nobody
-	// is told.
+	// OnExit is called once for each child, after it ended and was reaped; after Close it is not
+	// called. The reaper calls it, one child at a time, so OnExit must not block and must not call
+	// Close. Default: nothing is called.
 	OnExit func(Exit)
 }
 
-// Inherited names the variables that programs inherit by default; those that begin with LC_ too.
+// Inherited names the variables of this process that programs get by default, beside all that begin
+// with LC_. They say who and where one is. The others may hold Pawl's own secrets.
 var Inherited = []string{"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"}
 
 // An Exit is the end of a process that this host started.
@@ -52,7 +54,8 @@ type Exit struct {
 	Usage   host.Usage
 }
 
-// Host is the own machine. It reaps the children it started and no others.
+// Host is the machine that this process runs on. It reaps the children that it started, and no
+// others.
 type Host struct {
 	id     string
 	base   string
@@ -77,10 +80,11 @@ var (
 	_ host.Accountant = (*Host)(nil)
 )
 
-// Open returns the own machine and begins to reap. Close ends that.
+// Open returns the machine and begins to reap children. Close ends that.
 //
-// Descriptors above 2 that this process inherited from its own parent are marked close-on-exec, or
-// programs would hold them open for as long as they run. What Go opens is so marked anyway.
+// It marks descriptors above 2 that this process inherited from its own parent as close-on-exec.
+// Otherwise programs would hold them open for as long as they run. Go marks all that it opens
+// itself.
 func Open(c Config) (*Host, error) {
 	if c.ID == "" {
 		return nil, job.Errorf(job.Invalid, "local host: no machine id")
@@ -118,18 +122,18 @@ var ignorable = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// Close stops reaping and waits for the reaper. Programs run on; calls other than Start keep
-// working.
+// Close stops reaping and waits for the reaper to return. Programs run on, and all calls but Start
+// still work. Close can be called again.
 func (h *Host) Close() error {
 	h.stop()
 	<-h.stopped
 	return nil
 }
 
-// ID returns the machine id it was opened with.
+// ID returns [Config.ID].
 func (h *Host) ID() string { return h.id }
 
-// Files is the machine's file system.
+// Files returns the file system of the machine.
 func (h *Host) Files() files.FS { return filelocal.FS{Base: h.base} }
 
 // Boot returns the kernel's boot id.
@@ -160,7 +164,7 @@ func (h *Host) Uptime(ctx context.Context) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Environ returns the environment that the host was opened with.
+// Environ returns [Config.Env], or its default.
 func (h *Host) Environ(ctx context.Context) ([]string, error) {
 	return slices.Clone(h.env), ctx.Err()
 }
@@ -244,7 +248,8 @@ func closeInherited() error {
 	return nil
 }
 
-// Environ returns the environment that programs get by default from this process; see [Inherited].
+// Environ returns the environment that programs get by default: those variables of this process
+// that [Inherited] allows.
 func Environ() []string { return inherited(os.Environ()) }
 
 func inherited(environ []string) []string {

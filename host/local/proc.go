@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Alive makes one system call for each child of this process that runs, and reads one file for each
-// other.
+// Alive makes one system call for each running child of this process. For each other process it
+// reads one file.
 func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (h *Host) alive(p host.Process, boot string) (bool, error) {
 	return err == nil && s.start == p.Start && s.alive(), err
 }
 
-// Signal sends sig to each process that is still the one that is meant.
+// Signal sends sig to each process, unless its pid belongs to another one now.
 func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal) error {
 	boot, err := h.Boot(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal
 	return errors.Join(errs...)
 }
 
-// LockLimit returns the own limit, which programs inherit.
+// LockLimit returns the limit of this process, which programs inherit.
 func (h *Host) LockLimit(ctx context.Context) (uint64, error) {
 	var r unix.Rlimit
 	if err := errors.Join(ctx.Err(), unix.Getrlimit(unix.RLIMIT_LOCKS, &r)); err != nil {

@@ -11,11 +11,11 @@ import (
 // 3 MB.
 const remembered = 16_384
 
-// Usage tells what a child of this process had used. It is known for the 16,384 that ended last.
+// Usage returns what a child of this process used. It remembers the 16,384 that ended last.
 //
-// MaxRSS is 0 unless it is more than this process itself had when it started the child: Linux
-// counts the memory that a process shared with its parent before it became another program, so a
-// smaller figure cannot be told from Pawl's own.
+// MaxRSS is 0 unless it is above the peak of this process at the time when it started the child.
+// Before a child becomes another program it shares the memory of its parent, and Linux counts that
+// too. So a smaller figure may be Pawl's own.
 func (h *Host) Usage(p host.Process) (host.Usage, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// Watch tells the names that appear in a folder, by inotify. A reader that is slow costs nothing:
-// names gather in the kernel's queue (fs.inotify.max_queued_events, 16,384 by default), and what it
-// drops is told as an overflow.
+// Watch tells the names that appear in a folder, by inotify. A slow reader costs nothing: names
+// wait in the kernel's queue (fs.inotify.max_queued_events, 16,384 by default). If the kernel drops
+// some, the reader gets an event with Overflow.
 func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error) {
 	if err := errors.Join(ctx.Err(), files.Check(dir)); err != nil {
 		return nil, err
