@@ -14,45 +14,54 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// End is the end of a program, as the message in the spool tells it.
+// End is the end of a program, as its message in the spool tells it. Times of the host's boot clock
+// are not affected by sleep or by changes of the date.
 type End struct {
-	Key   Key    `json:"key"`
-	Run   int    `json:"run"` // 0, and 1 more for each time that a scheduler itself ran the launch again
+	Key Key `json:"key"`
+	// Run is 0. It counts up each time the scheduler itself runs the launch again.
+	Run   int    `json:"run"`
 	Token string `json:"token"`
-	Boot  string `json:"boot"` // the host's boot
-	// 0 to 255; 128+n after signal n; 126 or 127 if it could not be started, see NotStarted
+	Boot  string `json:"boot"` // the id of the host's boot
+	// Code is 0 to 255. It is 128+n after signal n. If the program could not be started it is 126
+	// or 127: see NotStarted.
 	Code int `json:"code"`
-	// to 10 ms, never early, by the clock of who launched it and the time since the host's boot
-	Ended  time.Time     `json:"ended"`
-	Since  time.Duration `json:"since"` // when it began, by the host's boot clock, to 10 ms
-	Ran    time.Duration `json:"ran"`   // by the host's boot clock, to 10 ms: sleep and clock changes do not matter
-	User   time.Duration `json:"user"`  // processor time of the program and all it waited for; 0 if unknown
+	// Ended is the time of the end, to 10 ms and never early. It is the launcher's clock at the
+	// launch, plus the time that passed on the host's boot clock.
+	Ended time.Time `json:"ended"`
+	// Since is when the program began, by the host's boot clock, to 10 ms.
+	Since time.Duration `json:"since"`
+	// Ran is how long the program ran, by the host's boot clock, to 10 ms.
+	Ran time.Duration `json:"ran"`
+	// User is the processor time of the program and of all that it waited for; 0 if unknown. System
+	// is the same for the kernel's work on their behalf.
+	User   time.Duration `json:"user"`
 	System time.Duration `json:"system"`
 
-	// Signal is the signal that ended the program; 0 if it ended by itself. That is known but of
-	// SIGINT and SIGPIPE, of which shells do not speak: then it is 0, and the code is 130 or 141.
+	// Signal is the signal that ended the program, or 0 if it ended by itself. Shells do not report
+	// SIGINT and SIGPIPE: after these it is 0, and Code is 130 or 141.
 	Signal int `json:"signal,omitempty"`
 
 	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as
-	// "nosuch: not found"; it is empty if the program did start and itself chose its code. Told of
-	// codes 126 and 127. A program is taken for started if its stderr is no plain file, and if a
-	// variable that shells keep to themselves (such as UID) had it started through env(1).
+	// "nosuch: not found". It is set only with codes 126 and 127, and empty if the program started
+	// and chose that code itself. In two cases it is empty although nothing was started: if stderr
+	// is not a plain file, or if the plan sets a variable that shells keep to themselves (such as
+	// UID), so that the program was to be started by env(1).
 	NotStarted string `json:"not_started,omitempty"`
 }
 
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 
-// MaxEnd is how long a message is at most, in bytes. What is longer is damaged, or somebody else's.
+// MaxEnd is the most bytes that a message may have. A longer file is damaged or no message.
 const MaxEnd = 16 << 10
 
-// EndName returns the name of the message that tells the end of a launch:
-// <job>.<attempt>.<launch>.<run>.
+// EndName returns the name of the message for the end of a launch: <job>.<attempt>.<launch>.<run>.
 func EndName(k Key, run int) string {
 	return fmt.Sprintf("%s.%d.%d.%d", k.Job, k.Attempt, k.Launch, run)
 }
 
-// ParseEndName reads a name that [EndName] made.
+// ParseEndName splits a name that [EndName] made. The error for any other name is of kind
+// [job.Invalid].
 func ParseEndName(name string) (k Key, run int, err error) {
 	f := strings.Split(name, ".")
 	if len(f) != 4 {
@@ -71,23 +80,23 @@ func ParseEndName(name string) (k Key, run int, err error) {
 	return k, run, nil
 }
 
-// ParseEnd reads a message. A name that is none of a message is of kind [job.Invalid]. A content
-// that is not whole is of kind [job.Corrupt], and no evidence of anything.
+// ParseEnd reads a message. A name that EndName did not make is of kind [job.Invalid]. Content that
+// is not whole is of kind [job.Corrupt]; it proves nothing.
 //
-// The content is made by a shell, line by line:
+// A shell writes the content line by line:
 //
-//	taken <token> <boot id> ...     what follows is for the runner that launched it
+//	taken <token> <boot id> ...     the rest is for the runner that launched it
 //	code <exit code>
 //	began <seconds since boot>
 //	ended <seconds since boot>
 //	booted <seconds since 1970>
-//	<user> <system>                 the shell's own processor times, as "times" prints them: 0m0.01s 0m0.00s
-//	<user> <system>                 those of its children
-//	why<what the shell said>        only if the program could not be started: the rest of a line after the script's name
-//	signal                          only if the shell spoke of a signal that ended the program
+//	<user> <system>                 the shell's processor times, such as 0m0.01s 0m0.00s
+//	<user> <system>                 processor times of its children
+//	why<what the shell said>        only if the program could not be started
+//	signal                          only if the shell reported a signal that ended the program
 //	end
 //
-// Spaces may follow: they are what is left of the room that was made for it.
+// Spaces may follow: the file was made with more room than the message needs.
 func ParseEnd(name string, content []byte) (End, error) {
 	k, run, err := ParseEndName(name)
 	if err != nil {

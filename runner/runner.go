@@ -1,25 +1,27 @@
 // Package runner is the contract for launching a program on a host: as a process, through a
-// scheduler, in a container.
+// scheduler, or in a container.
 //
-// Its promise is that a launch starts its program at most once, wherever anybody dies, freezes or
-// loses an answer. The caller commits its intent to launch, with a [Key], before it calls
-// [Runner.Launch]; whoever finds an intent without an outcome calls [Runner.Settle], which answers
-// for ever: started, or revoked. A revoked launch may be followed by another with the next number.
+// It promises that a launch starts its program at most once, even if a process dies, freezes or
+// loses an answer on the way. The caller commits its intent to launch, with a [Key], before it
+// calls [Runner.Launch]. A caller that finds an intent without an outcome calls [Runner.Settle].
+// The answer of Settle is final: the launch was started, or it is revoked. After a revoked launch
+// there may be another one, with the next number.
 //
-// An end is a message: a file in one spool folder per host account, named by [EndName] and read by
-// [ParseEnd]. It counts when it is whole, and is deleted by the caller once it has been taken in. A
-// kill spares the messenger, so it tells of killed programs too; what leaves no message is found by
-// [Runner.Probe].
+// A message tells the end of a program. It is a file in a spool folder, and each account on a host
+// has one such folder. [EndName] names the file and [ParseEnd] reads it. A message counts only if
+// it is whole. The caller deletes it after it has recorded the end. A kill spares the messenger,
+// the process that writes the message, so killed programs leave a message too. [Runner.Probe] finds
+// the programs that ended without one.
 //
-// A program is over when nothing of its launch is alive, whatever session or group that went to:
-// see [Runner.Kill].
+// A program is over when no process of its launch is alive, in whatever session or group it is. See
+// [Runner.Kill].
 //
-// A host remembers more than a caller may know, whose database may have been restored to an earlier
-// point in time. While a job's folder is there, [Runner.Past] tells of the launches in it; when it
-// is cleaned a [Mark] stays, and nothing of that job is launched any more.
+// A host may know more than its caller, whose database may have been restored to an earlier time.
+// While a job's folder is there, [Runner.Past] tells of the launches in it. When the folder is
+// cleaned, a [Mark] stays, and nothing of that job is launched again.
 //
 // The package imports package job, package host and the standard library. Backends stand in
-// packages of their own (runner/process) and pass the suite in runner/runnertest.
+// packages of their own, such as runner/process, and pass the suite in runner/runnertest.
 package runner
 
 import (
@@ -33,10 +35,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Folder is the name of the runner's own folder within a job's folder. It is made together with the
-// job's folder, by who stages the job, and removed with it: a runner never makes it, so that a
-// launcher that was frozen until after the cleaning finds nothing to launch in, and a file system
-// that is not mounted is not taken for an empty one.
+// Folder is the name of the runner's own folder in a job's folder. Whoever stages the job makes it
+// together with the job's folder, and it is removed together with it. A runner never makes it. So a
+// launcher that froze, and goes on after the job was cleaned, finds no place to launch in. And a
+// file system that is not mounted is not mistaken for an empty one.
 const Folder = ".pawl"
 
 // ErrArmed says that another Launch, or a Settle, of the same key came first. It comes with kind
@@ -52,80 +54,90 @@ var ErrNotArmed = errors.New("nothing was launched")
 
 // Runner launches programs on one host.
 //
-// Workers call Launch, Settle, Past and Clean; watchers call Probe and Forget; both call Kill.
-// Every method is safe for concurrent use, by several processes too, and can be repeated.
+// Workers call Launch, Settle, Past and Clean. Watchers call Probe and Forget. Both call Kill.
+// Several goroutines and several processes may call every method at once, and every call can be
+// repeated.
 //
 // Errors: a request that cannot be right, such as a handle of another host, is of kind
-// [job.Invalid], and nothing was touched. A job whose folder or its [Folder] is not there gives
-// [fs.ErrNotExist]. Errors of the host and its files are passed on.
+// [job.Invalid]; then nothing was touched. If the job's folder, or the runner's [Folder] in it, is
+// missing, the error is [fs.ErrNotExist]. Errors of the host and of its files are passed on.
 type Runner interface {
-	// Launch starts the plan's program, unless the key was launched or revoked before: then the
-	// error is [ErrArmed]. Of a job that has a [Mark] nothing is launched: the error is [ErrRan],
-	// and nothing was touched. With [ErrNotArmed] nothing of it will ever start, and there is
-	// nothing to settle: so it is where there is not even room for that. After any other error than
-	// these, Invalid and ErrRan the outcome is open, and Settle tells it.
+	// Launch starts the plan's program, once for each key. Its errors:
 	//
-	// A handle says that the launch is under way. The program still does not run if a Settle that
-	// goes on at the same time revokes it.
+	//   - [ErrArmed]: the key was launched or revoked before.
+	//   - [ErrRan]: the job has a [Mark]; nothing was touched.
+	//   - [ErrNotArmed]: nothing of it will ever start, and there is nothing to settle. This is
+	//     the error if there is no room even to arm the launch.
+	//   - Kind [job.Invalid]: nothing was touched.
+	//   - Any other error leaves the outcome open. Settle tells it.
+	//
+	// A handle says that the launch is under way. A Settle that runs at the same time may still
+	// revoke it, and then the program does not run.
 	Launch(ctx context.Context, k Key, p Plan) (Handle, error)
 
-	// Settle finds out whether a launch was started, and revokes it if it was not. Its answer is
-	// final and the same for all who ask: once it is Revoked, no program of this launch ever
-	// starts; once it is Started, it is never revoked. An error leaves the outcome open or settled;
-	// asked again, Settle tells. dir is the plan's.
+	// Settle finds out whether a launch was started, and revokes it if it was not. All callers get
+	// the same answer, for ever: a revoked launch never starts its program, and a started launch is
+	// never revoked. After an error the outcome may be open or settled; ask again. dir is that of
+	// the plan.
 	//
-	// What was under way when the host lost its power is Started, for it may have run.
+	// A launch that was under way when the host lost its power counts as started, since it may have
+	// run.
 	Settle(ctx context.Context, k Key, dir string) (Fate, error)
 
-	// Probe tells what has become of launches, in the order asked, in as few looks at the host as
-	// it can. An error says nothing about any of them.
+	// Probe tells what has become of launches, in the order asked. It looks at the host as rarely
+	// as it can. An error says nothing about any of them.
 	Probe(ctx context.Context, hs []Handle) ([]Status, error)
 
-	// Kill ends everything that is left of a launch, and answers nil only when nothing of it is
-	// alive: it asks to end (SIGTERM), grants the grace, and forces the end (SIGKILL). It returns
-	// as soon as nothing is alive. With a grace of 0 it forces at once. It asks once: what the
-	// program starts in that moment may not be asked, and lives until the grace is over. If ctx
-	// ends first, the error is of kind [job.Unavailable] and says what is still there.
+	// Kill ends all that is left of a launch. It returns nil only when none of it is alive. It
+	// sends SIGTERM, waits for the grace, and then sends SIGKILL; with a grace of 0 it sends
+	// SIGKILL at once. It returns as soon as nothing is alive. It sends SIGTERM only once: a
+	// process that the program starts at that moment may miss it, and then lives until the grace is
+	// over. If ctx ends first, the error is of kind [job.Unavailable] and says what is still alive.
 	//
-	// What belongs to a launch is known by marks that each program passes on to those that it
-	// starts. What shed them all, and what another service started, is not found; what asked to be
-	// kept is left alone (see [Remnant]). Where only such is left that cannot be ended, as it
-	// belongs to another user, the error is an [*Alive].
+	// Kill knows the processes of a launch by marks that each program passes on to its children. It
+	// does not find a process that shed all of its marks, or one that another service started. It
+	// leaves alone a process that asks to be kept (see [Remnant]). If the only processes left
+	// belong to another user, or cannot be ended for another reason, the error is an [*Alive].
 	//
-	// The messenger is spared while it has an end to tell.
+	// Kill spares the messenger while it has an end to tell.
 	Kill(ctx context.Context, h Handle, grace time.Duration) error
 
-	// Past tells what the host knows of a job beyond its launch k, whose number may be 0. A job
-	// whose folder is not there has no launches. It revokes nothing.
+	// Past tells what the host knows of a job beyond its launch k: its later launches and its mark.
+	// The launch number of k may be 0, for all launches. A job whose folder is missing has no
+	// launches. Past revokes nothing.
 	Past(ctx context.Context, k Key, dir string) (Past, error)
 
-	// Clean removes what the runner keeps for a job: its Folder and this launch's message in the
-	// spool. If anything of the job was started, it leaves a [Mark] first. Called once the job's
-	// launches are settled and nothing of them is alive, and only when there will be no other.
+	// Clean removes what the runner keeps for a job: its [Folder], and the message of launch k in
+	// the spool. If any launch of the job was started, it first leaves a [Mark]. The caller has
+	// settled all launches of the job, knows that nothing of them is alive, and will launch nothing
+	// more.
 	Clean(ctx context.Context, k Key, dir string) error
 
-	// Marked returns the jobs that have a mark, in the order in which they were made: at least the
-	// newest, so many, or all for 0.
+	// Marked returns the ids of jobs that have a mark, sorted, which is the order in which the jobs
+	// were made. It returns at least the newest ones, as many as newest says, and all for 0.
 	Marked(ctx context.Context, newest int) ([]job.ID, error)
 
-	// Forget removes marks that are older than age; many stay for up to a day more.
+	// Forget removes marks that are older than age. Many of them stay for up to a day more.
 	Forget(ctx context.Context, age time.Duration) error
 }
 
 // A Past is what a host knows of a job.
 type Past struct {
 	Started []Handle // launches that were started, in the order of their numbers
-	Open    []Key    // launches that were armed and that nobody has settled: Settle tells
-	Mark    *Mark    // nil: the job was not cleaned, or that is forgotten
+	Open    []Key    // launches that were armed and not yet settled: call Settle
+	Mark    *Mark    // nil: the job was not cleaned, or its mark was forgotten
 }
 
-// A Mark is what stays of a job when its Folder is cleaned.
+// A Mark is the record that stays on the host when a job's [Folder] is cleaned.
 type Mark struct {
-	At  time.Time // about when the program ended
-	End *End      // of the launch it was cleaned with; nil: it left no exit code. The key's numbers are not known
+	// At is about when the program ended.
+	At time.Time
+	// End is the end of the launch that was cleaned, or nil if it left no exit code. The numbers in
+	// its Key are not known.
+	End *End
 }
 
-// String says for people what is known.
+// String tells people what the mark says.
 func (m *Mark) String() string {
 	switch {
 	case m == nil:
@@ -136,15 +148,15 @@ func (m *Mark) String() string {
 	return fmt.Sprintf("it ended at %s with exit code %d", m.End.Ended.Format(time.RFC3339), m.End.Code)
 }
 
-// Suspender is the ability of a runner to stop a program and let it go on. Both calls can be
-// repeated; a launch of which nothing is alive is no error.
+// Suspender is a runner that can stop a program and let it go on. Both calls can be repeated. If
+// nothing of the launch is alive, they return nil.
 type Suspender interface {
 	Suspend(ctx context.Context, h Handle) error
 	Resume(ctx context.Context, h Handle) error
 }
 
-// A Key names a launch. Both numbers begin at 1; within an attempt only a launch that was revoked
-// is followed by another.
+// A Key names a launch. Both numbers begin at 1. Within an attempt, another launch follows only if
+// the one before was revoked.
 type Key struct {
 	Job     job.ID `json:"job"`
 	Attempt int    `json:"attempt"`
@@ -163,56 +175,59 @@ func (k Key) Check() error {
 	return nil
 }
 
-// A Plan says what to launch. Every text arrives as it is given: no shell reads it on the way.
+// A Plan says what to launch. Every text reaches the program as it is: no shell expands it.
 type Plan struct {
 	Dir    string            // the job's folder, absolute; the program's working folder
-	Argv   []string          // Argv[0] is looked up in the program's PATH unless it holds a slash
-	Env    map[string]string // added to the host's environment for programs; names as in [A-Za-z_][A-Za-z0-9_]*
-	Stdout string            // a file, replaced; relative to Dir; its folder must be there
+	Argv   []string          // Argv[0] is looked up in the program's PATH unless it has a slash
+	Env    map[string]string // added to [host.Host.Environ]; names match [A-Za-z_][A-Za-z0-9_]*
+	Stdout string            // a file that is replaced; relative to Dir; its folder must exist
 	Stderr string            // the same; may be the same file
 }
 
-// A Handle is a stored reference to a launch. It is written as JSON.
+// A Handle is a stored reference to a launch. It is stored as JSON.
 type Handle struct {
-	Key     Key          `json:"key"`
-	Host    string       `json:"host"`    // its id
-	Dir     string       `json:"dir"`     // the job's folder
-	Token   string       `json:"token"`   // chosen at random by Launch, and repeated by the launch's message
-	Process host.Process `json:"process"` // of the messenger; zero if the host lost its power before it was written
-	// the limit of file locks of its programs: see [host.Family]; 0 if there is none
+	Key  Key    `json:"key"`
+	Host string `json:"host"` // the id of the host
+	Dir  string `json:"dir"`  // the job's folder
+	// Token is chosen at random by Launch. The launch's message repeats it.
+	Token string `json:"token"`
+	// Process is the messenger. It is zero if the host lost its power before it was recorded.
+	Process host.Process `json:"process"`
+	// Locks is the limit of file locks that the launch's programs have; 0 if there is none. See
+	// [host.Family].
 	Locks uint64 `json:"locks"`
 }
 
 // A Fate is the outcome of a launch.
 type Fate struct {
-	Started bool   // else it is revoked
-	Handle  Handle // of what was started
+	Started bool   // false: the launch is revoked
+	Handle  Handle // the launch, if it was started
 }
 
 // A Status says what has become of a launch.
 type Status struct {
 	State State
 	End   *End      // set when State is Ended
-	Left  []Remnant // what is alive although State is Ended or Orphaned: kill it
-	Kept  []Remnant // what is alive and asked to be kept
-	// Said is what the runner's own process on the host had to say, for people. It may be set when
+	Left  []Remnant // processes still alive although State is Ended or Orphaned: kill them
+	Kept  []Remnant // processes alive that ask to be kept
+	// Said is the output of the runner's own process on the host, for people. It may be set when
 	// State is Lost.
 	Said string
 
-	// Usage is what the program had used, with all that it and the messenger waited for. Set when
-	// State is Ended, if the host is a [host.Accountant] that knows.
+	// Usage is what the program used, together with all that it and the messenger waited for. It is
+	// set when State is Ended, if the host is a [host.Accountant] and knows it.
 	Usage *host.Usage
 }
 
-// A Remnant is a process of a launch, or one that a program left behind.
+// A Remnant is a process that is still alive when its program has ended.
 //
-// One that has PAWL_KEEP=1 in the environment with which it was started is to outlive the job: a
-// cache that serves the next one too, say, or the master of shared connections.
+// A process that was started with PAWL_KEEP=1 in its environment asks to be kept: it is to outlive
+// the job. Examples are a cache that serves the next job too, and the master of shared connections.
 type Remnant struct {
 	PID  int    `json:"pid"`
-	Name string `json:"name"`           // of its program; hosts may cut it
-	User string `json:"user,omitempty"` // whose it is
-	Why  string `json:"why,omitempty"`  // it cannot be ended; "" if it can
+	Name string `json:"name"`           // the name of its program; hosts may cut it
+	User string `json:"user,omitempty"` // its user
+	Why  string `json:"why,omitempty"`  // why it cannot be ended; "" if it can
 }
 
 func (r Remnant) String() string {
@@ -223,7 +238,7 @@ func (r Remnant) String() string {
 	return s
 }
 
-// Remnants says for people what there is: up to ten, and how many more.
+// Remnants describes processes for people: the first ten, and how many more there are.
 func Remnants(rs []Remnant) string {
 	const most = 10
 	var said []string
@@ -236,7 +251,8 @@ func Remnants(rs []Remnant) string {
 	return strings.Join(said, "; ")
 }
 
-// Alive is the error of a kill that ended all that it can end.
+// Alive is the error of [Runner.Kill] when it ended all that it could, and the processes in Left
+// live on.
 type Alive struct{ Left []Remnant }
 
 func (a *Alive) Error() string {
@@ -248,13 +264,17 @@ type State string
 
 // The states of a launch.
 const (
-	Active   State = "active"   // it is under way; it may be suspended
-	Ended    State = "ended"    // the program ended and its exit code is known
-	Orphaned State = "orphaned" // the program, or a part of it, is alive, but nobody waits for its exit code: kill it
-	// nothing is alive and no exit code is known. Never a success; Settle tells whether it was
-	// started at all
+	// Active: it is under way. It may be suspended.
+	Active State = "active"
+	// Ended: the program ended, and its exit code is known.
+	Ended State = "ended"
+	// Orphaned: the program, or a part of it, is alive, but nothing waits for its exit code. Kill
+	// it.
+	Orphaned State = "orphaned"
+	// Lost: nothing is alive, and no exit code is known. This is never a success. Settle tells
+	// whether the program was started at all.
 	Lost State = "lost"
-	// it cannot be told now: where the evidence would be is not there or unreadable, or the host is
-	// another
+	// Unknown: the state cannot be told now. The place of the evidence is missing or unreadable, or
+	// the launch is on another host.
 	Unknown State = "unknown"
 )

@@ -1,8 +1,8 @@
-// Package fake is a [runner.Runner] that stands before another and misbehaves on command, for tests
-// of what has to survive that. Without a command it does what the other does.
+// Package fake is a [runner.Runner] for tests. It passes calls on to another runner, and misbehaves
+// on command.
 //
-// The commands are those of [fault.Faults], for the methods of runner.Runner and [runner.Suspender]
-// by their names, and those of [Runner] itself.
+// The commands are the methods of [fault.Faults] and of [Runner]. Faults knows calls by the names
+// of the methods of runner.Runner and [runner.Suspender].
 package fake
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Runner is a runner that misbehaves on command. Commands and calls are safe for concurrent use.
-// Whatever becomes of it, programs run on.
+// Programs run on, even when the fake is dead.
 type Runner struct {
 	*fault.Faults
 	under runner.Runner
@@ -30,7 +30,7 @@ var (
 	_ runner.Suspender = (*Runner)(nil)
 )
 
-// New returns a fake before the runner under.
+// New returns a fake that passes its calls on to under.
 func New(under runner.Runner) *Runner {
 	return &Runner{
 		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Past", "Clean", "Marked", "Forget", "Suspend",
@@ -39,14 +39,14 @@ func New(under runner.Runner) *Runner {
 	}
 }
 
-// Lie has Probe answer s of a launch, until Truth.
+// Lie makes Probe answer s for a launch, until Truth is called.
 func (r *Runner) Lie(k runner.Key, s runner.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lies[k] = s
 }
 
-// Truth ends the lies about a launch.
+// Truth ends what Lie began for a launch.
 func (r *Runner) Truth(k runner.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,13 +101,13 @@ func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
 	return fault.Run(ctx, r.Faults, "Forget", func() error { return r.under.Forget(ctx, age) })
 }
 
-// Suspend implements [runner.Suspender]. Its error is of kind [job.Invalid] if the runner below is
-// none.
+// Suspend implements [runner.Suspender]. The error is of kind [job.Invalid] if the runner below is
+// no Suspender.
 func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
 	return r.suspender(ctx, "Suspend", func(s runner.Suspender) error { return s.Suspend(ctx, h) })
 }
 
-// Resume implements [runner.Suspender], as Suspend does.
+// Resume implements [runner.Suspender]. Its error is that of Suspend.
 func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
 	return r.suspender(ctx, "Resume", func(s runner.Suspender) error { return s.Resume(ctx, h) })
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// wrapperPatience is how long a wrapper may take to tell the end when nothing else of the launch is
-// left. It may wait for room on a disk, or be stopped.
-const wrapperPatience = 2 * time.Second
+// wrapperGrace is how long a wrapper may take to tell the end when nothing else of the launch is
+// left. It may be waiting for room on a disk, or it may have been stopped.
+const wrapperGrace = 2 * time.Second
 
 // unkillable is how long a process may outlive SIGKILL before it counts as one that cannot be
-// ended: the kernel ends none that waits for a disk or a server of files (state D).
+// ended. The kernel does not end a process that waits for a disk or a file server (state D).
 const unkillable = 5 * time.Second
 
-// Kill ends what is left of a launch and waits until a look finds nobody.
+// Kill ends what is left of a launch. It returns when it looks and nothing is alive.
 func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
 	if err := r.ours(h); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (r *Runner) end(ctx context.Context, h runner.Handle, grace time.Duration) 
 				alone = time.Now()
 			}
 			sig := syscall.SIGCONT // it may have been stopped together with its program
-			if time.Since(alone) > wrapperPatience {
+			if time.Since(alone) > wrapperGrace {
 				sig = syscall.SIGKILL
 			}
 			err = r.host.Signal(ctx, append(processes(p.helpers), h.Process), sig)
@@ -157,8 +157,8 @@ func reasons(ms []host.Member, refused bool) []runner.Remnant {
 	return left
 }
 
-// Suspend stops every process of a launch, the wrapper too, so that one that has not started its
-// program does not.
+// Suspend stops every process of a launch. It stops the wrapper too, so that a wrapper that has not
+// started its program does not start it.
 func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
 	return r.signal(ctx, "suspend", h, syscall.SIGSTOP)
 }

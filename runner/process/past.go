@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Past tells what the host knows of a job: one list of its folder, and what the launches behind k
-// were taken by.
+// Past tells what the host knows of a job. It lists the job's folder, and reads who took each
+// launch after k.
 func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
 	p, err := r.pastOf(ctx, k, dir)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *Runner) Marked(ctx context.Context, newest int) (ids []job.ID, err erro
 	return ids, nil
 }
 
-// Forget removes the marks of each day to which none was added for so long.
+// Forget removes the marks of a day if none was added for as long as age.
 func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
 	all, err := r.fs.List(ctx, r.past)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

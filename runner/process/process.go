@@ -1,11 +1,11 @@
-// Package process launches a program as a plain process of a host. It fulfils [runner.Runner] and
-// [runner.Suspender], through the contracts of host and files only.
+// Package process launches a program as a plain process of a host. It implements [runner.Runner]
+// and [runner.Suspender], and uses nothing of the machine but package host and its files.
 //
 // # How a launch is decided
 //
-// In the job's folder, [runner.Folder] holds two names for each launch that are made once and never
-// moved or removed. Who makes one first is told to all and for ever, however long anybody was
-// frozen between two steps:
+// The decision about a launch is two files in [runner.Folder] of the job. Each is made once, and
+// never moved or removed. Whoever makes it first has decided, for all and for ever, however long a
+// process froze between two steps:
 //
 //	launch.<a>.<n>  who may start a wrapper for launch n of attempt a:
 //	                "armed <token> <boot>"    one launcher
@@ -15,44 +15,44 @@
 //	                "lost <token>"            nobody any more: see below
 //	                anything else             the wrapper of that one launcher
 //
-// Launchers and settlers make a name by a hard link, which fails if the name is there, of a file of
-// their own with a random token in its name. So what a name holds is whole. A wrapper is a shell,
-// which would need a process to link: it creates the name, as a file that must not be there
-// (O_EXCL). Which one that is, it wrote before under a name of its own, and that is read, for it
-// may be frozen before it writes what it has created:
+// A launcher, and a caller of Settle, first writes a file of its own, with a random token in its
+// name. Then it makes a hard link to it. The link fails if the name exists, so a name always has
+// whole content. A wrapper is a shell, which would need another process to make a link. It creates
+// taken.<a>.<n> with O_EXCL instead, and might freeze before it writes the content. So before that
+// it writes who it is into a file of its own, and readers read this one:
 //
 //	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks>"
 //
-// A launcher writes the script and links launch.<a>.<n>; then it starts the wrapper, which is the
-// script. The wrapper creates taken.<a>.<n> as its last act before the program. Settle tries to
-// link a revocation to the first name and, if a launcher is there, to the second; what it reads
-// there is its answer.
+// A launcher writes the script, links launch.<a>.<n> and starts the wrapper, which runs the script.
+// The wrapper's last act before the program is to create taken.<a>.<n>. Settle tries to link a
+// revocation to the first name. If a launcher has it, Settle tries the second name. What it then
+// reads there is its answer.
 //
-// The launcher's link is durable before the wrapper is started; what the wrapper writes is not, for
-// a shell cannot make it so. After a power failure it may be missing although the program ran.
-// Therefore a settler that finds a launcher of an earlier boot links "lost", which counts as
-// started, instead of a revocation.
+// The launcher's link is durable before the wrapper starts. What the wrapper writes is not durable,
+// for a shell cannot make it so. After a power failure it may be missing although the program ran.
+// So if the launcher is of an earlier boot, Settle links "lost" instead of a revocation, and that
+// counts as started.
 //
-// # What tells the end
+// # How the end is told
 //
-// The wrapper stays beside the program to tell its end, and spares itself the program's own
-// signals. Before the program it makes a file with room for the end, <spool>/.rooms/<message>,
-// whose first line says who took the launch. There the end is written first, so that a full disk
-// does not lose it; then it is written as the message. Neither is in the job's folder, with which
-// its program may do as it likes: what a room says of a launch stands.
+// The wrapper stays beside the program to tell its end, and is not hit by the signals for the
+// program. Before the program starts, the wrapper makes a file that has room for the end. It is
+// <spool>/.rooms/<message>, and its first line says who took the launch. The end is written there
+// first, so that a full disk cannot lose it, and then as the message. Neither file is in the job's
+// folder, where a program may change anything: if a room says who took a launch, that counts.
 //
-// # What belongs to a launch
+// # Which processes belong to a launch
 //
-// Each launch draws a number, which the subshell of its program sets as its limit of file locks,
-// and the wrapper's environment says its token: see [host.Family]. The number stands in what the
-// wrapper takes the launch with, so whoever comes later finds it.
+// Each launch draws a number. The subshell of its program sets it as its limit of file locks, and
+// the wrapper's environment has the launch's token: see [host.Family]. The file
+// take.<a>.<n>.<token> has the number too, so later callers find it.
 //
 // # What stays
 //
 // When a job's folder is cleaned, the room with its program's exit code is renamed to the job's
-// mark, <past>/<day>/<job>, where day is that on which the job was made: so the marks of a day are
-// forgotten together, and no folder becomes very large. A launcher looks for the mark first. One
-// that did so before the job was cleaned, and was frozen since, finds no folder to arm in.
+// mark, <past>/<day>/<job>. The day is that on which the job was made. So the marks of a day are
+// forgotten together, and no folder becomes very large. A launcher looks for the mark first. A
+// launcher that looked before the job was cleaned, and then froze, finds no folder to arm in.
 package process
 
 import (
@@ -79,11 +79,11 @@ import (
 type Config struct {
 	// Host is where programs run. Required.
 	Host host.Host
-	// Spool is the folder for the messages of ended programs, absolute on the host: one per
-	// account. Required.
+	// Spool is the folder for the messages of ended programs, absolute on the host. Each account
+	// has one. Required.
 	Spool string
-	// Past is the folder for the marks of jobs that were cleaned, absolute on the host, best on the
-	// file system of the jobs' folders. By default it has the spool's name and ".past".
+	// Past is the folder for the marks of cleaned jobs, absolute on the host. It is best on the
+	// file system of the jobs' folders. Default: the name of Spool followed by ".past".
 	Past string
 }
 
@@ -203,7 +203,7 @@ func (r *Runner) booted(ctx context.Context) (time.Time, error) {
 	return time.Now().Add(-uptime), err
 }
 
-// Settle answers whether a launch was started, and revokes it if not.
+// Settle tells whether a launch was started, and revokes it if it was not.
 func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
 	f, err := r.settle(ctx, k, dir)
 	if err != nil {
@@ -301,8 +301,8 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
 }
 
-// Probe tells what has become of launches: one look at the host's processes if any of their
-// wrappers is gone, and one file for each of those.
+// Probe tells what has become of launches. If any wrapper is gone, it looks at the host's processes
+// once, and reads one file for each launch without a wrapper.
 func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	wrappers := make([]host.Process, len(hs))
 	for i, h := range hs {

@@ -1,5 +1,5 @@
-// Package runnertest is the suite that every [runner.Runner] passes. It runs real programs: the
-// host must have a POSIX shell.
+// Package runnertest is the test suite that every [runner.Runner] passes. It runs real programs:
+// the host must have a POSIX shell.
 package runnertest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Bench is what a test works with.
+// Bench is what one test works with.
 type Bench struct {
 	Runner runner.Runner
 	Host   host.Host // where its programs run
@@ -25,7 +25,8 @@ type Bench struct {
 	Spool  string    // the runner's spool folder, empty
 }
 
-// Run tests the runner on the bench that open sets up for each test, and cleans up by t.Cleanup.
+// Run tests a runner. For each test, open sets up a bench, and registers the clean-up with
+// t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Bench) {
 	tests := map[string]func(*testing.T, Bench){
 		"a program runs and its end is told":               runs,
