@@ -9,42 +9,42 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Copied says what [Copy] copied.
+// Copied is what [Copy] did.
 type Copied struct {
 	Size   int64  // bytes, holes included
-	SHA256 string // of the content, lower-case hex; empty where Blocks is set
-	Blocks string // of a file with very large holes: see [DigestBlocks]
+	SHA256 string // of the content, lower-case hex; empty if Blocks is set
+	Blocks string // set for a file with holes above [MaxHole]: see [DigestBlocks]
 }
 
-// CopyOptions are the extras of [Copy]. The zero value writes a durable file with the mode of the
+// CopyOptions are options of [Copy]. The zero value writes a durable file with the mode of the
 // source.
 type CopyOptions struct {
-	PutOptions // a Mode of 0 is the source's
+	PutOptions // a Mode of 0 takes the mode of the source
 
-	// Settled says that whoever made src has ended, and that its name goes soon. Where the file
-	// system can tell that its content stands, dst is then a second name of it, with all that
-	// belongs to the file, and no copy.
+	// Settled says that the maker of src has ended, and that the name src goes soon. If the file
+	// system is an [Adopter] and adopts src, dst becomes a second name of the same file, with all
+	// its attributes, and nothing is copied.
 	Settled bool
 
-	// Whole asks for the SHA-256 of the whole content, however large the holes of the file are.
+	// Whole asks for the SHA-256 of the whole content, even of a file with very large holes.
 	Whole bool
 
-	// Progress, if it is set, is called with the number of bytes of each chunk on its way to dst,
-	// one call at a time, and with 0 for a part of a hole. When Copy has succeeded, the sum is the
-	// size of the file without its holes.
+	// Progress, if set, is called with the number of bytes of each chunk on its way to dst, and
+	// with 0 for a part of a hole. It gets one call at a time. After success the sum is the size of
+	// the file without its holes.
 	Progress func(n int)
 }
 
-// A ReadError says that the source of a copy cannot be read. Other errors of [Copy] are of what is
-// written.
+// A ReadError says that the source of a copy cannot be read. Other errors of [Copy] are about the
+// destination.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return e.Err.Error() }
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// Copy copies a regular file, which appears at dst whole or not at all. Size and digest are of the
-// bytes that were written, so a source that changes meanwhile is told by its digest. Holes stay
-// holes where both file systems have them.
+// Copy copies a regular file. It appears at dst whole or not at all. Size and digest are those of
+// the bytes that were written, so the digest shows whether the source changed meanwhile. Holes stay
+// holes if both file systems have them.
 func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOptions) (Copied, error) {
 	if a, ok := to.(Adopter); ok && o.Settled && o.Mode == 0 && from == to && a.Adopt(ctx, src, dst) == nil {
 		c, err := measure(ctx, to, dst, digestFor(o), o.Progress)
@@ -91,8 +91,8 @@ func measure(ctx context.Context, f FS, name string, d digester, progress func(i
 	return feed.copied(), nil
 }
 
-// ReadFile returns the content of a file of at most so many bytes. One that is longer is of kind
-// [job.Corrupt]: a program can write to most names, and what is read of them is to fit into memory.
+// ReadFile returns the content of a file of at most most bytes. A longer file is of kind
+// [job.Corrupt]: programs can write to most names, and the content must fit into memory.
 func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
@@ -106,8 +106,8 @@ func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error
 	return b, err
 }
 
-// ContextReader returns a reader that stops with ctx's error once ctx has ended; for a backend's
-// Put.
+// ContextReader returns a reader that returns ctx's error once ctx has ended. It is for the Put of
+// a backend.
 func ContextReader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
 
 type contextReader struct {

@@ -9,23 +9,22 @@ import (
 	"hash"
 )
 
-// MaxHole is how many bytes of holes are digested as the zeros that they stand for. A program makes
-// a hole of 8 EiB in no time, and its zeros take a processor for centuries.
+// MaxHole is the most bytes of holes in a file for which a digest counts the zeros. A program can
+// make a hole of 8 EiB in an instant, and its zeros would take a processor for centuries.
 const MaxHole = 256 << 20
 
-// BlockSize is the size of the blocks of [DigestBlocks].
+// BlockSize is the size in bytes of the blocks of [DigestBlocks].
 const BlockSize = 4096
 
-// Digest returns the SHA-256 of a regular file's content as lower-case hex. A hole counts as the
-// zeros that it stands for.
+// Digest returns the SHA-256 of a regular file's content as lower-case hex. A hole counts as zeros.
 func Digest(ctx context.Context, f FS, name string) (string, error) {
 	c, err := measure(ctx, f, name, byContent, nil)
 	return c.SHA256, err
 }
 
-// DigestBlocks returns the SHA-256 of a regular file without its zeros: of each block of 4096 bytes
-// that is not all zeros (the last one may be shorter), its offset as 8 bytes, big-endian, and then
-// its bytes.
+// DigestBlocks returns a SHA-256 of a regular file that leaves out its zeros, as lower-case hex. It
+// reads blocks of 4096 bytes; the last one may be shorter. For each block that is not all zeros it
+// digests the block's offset as 8 bytes, big-endian, and then the block.
 func DigestBlocks(ctx context.Context, f FS, name string) (string, error) {
 	c, err := measure(ctx, f, name, byBlocks, nil)
 	return c.Blocks, err

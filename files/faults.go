@@ -10,9 +10,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Alone reports whether an error is one of a single file or folder, as of one that may not be read,
-// that is damaged or that is gone. It says nothing of the others, and who walks over them goes on.
-// What the machine lacks, and a file system that cannot be reached, is no such error.
+// Alone reports whether an error is about a single file or folder: it may not be read, is damaged
+// or is gone, for example. Such an error says nothing about other files, so a walk over them goes
+// on. An error about the machine, such as a full disk or a file system that cannot be reached, is
+// not alone.
 func Alone(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		job.KindOf(err) == job.Unavailable || job.Blocking(err) != nil {
@@ -28,13 +29,13 @@ func Alone(err error) bool {
 	return err != nil
 }
 
-// Undescribed returns what [FS.List] says of a name that it can name and cannot describe, for the
-// reason err. typ is the type as far as it is known.
+// Undescribed is the entry in a [FS.List] for a name that cannot be described, because of err. typ
+// is the type of the file, as far as it is known. [Fault] returns the error.
 func Undescribed(name string, typ fs.FileMode, err error) fs.FileInfo {
 	return undescribed{name, typ | fs.ModeIrregular, err}
 }
 
-// Fault returns why [FS.List] could not describe a name; nil: it could.
+// Fault returns the error for which [FS.List] could not describe a name, or nil if it could.
 func Fault(info fs.FileInfo) error {
 	if u, ok := info.(undescribed); ok {
 		return u.err
@@ -55,15 +56,15 @@ func (u undescribed) ModTime() time.Time { return time.Time{} }
 func (u undescribed) IsDir() bool        { return false }
 func (u undescribed) Sys() any           { return nil }
 
-// Moder is a file system that can change the rights of what is there. Not each backend can.
+// Moder is a file system that can change modes.
 type Moder interface {
-	// Chmod gives a file or a folder a mode: the permission bits, and of a folder [fs.ModeSetgid]
-	// and [fs.ModeSticky]. A symbolic link of that name is an error, and what it leads to keeps its
-	// mode.
+	// Chmod sets the mode of a file or a folder: the permission bits, and for a folder
+	// [fs.ModeSetgid] and [fs.ModeSticky] too. If name is a symbolic link it returns an error, and
+	// does not touch what the link leads to.
 	Chmod(ctx context.Context, name string, mode fs.FileMode) error
 }
 
-// Mkdir makes a folder as [FS.Mkdir] does, with a mode where the file system has modes. Whoever
+// Mkdir makes a folder like [FS.Mkdir], with a mode if the file system has modes. The account that
 // made it can write there until [Seal].
 func Mkdir(ctx context.Context, fsys FS, dir string, mode fs.FileMode) error {
 	if err := fsys.Mkdir(ctx, dir); err != nil {
@@ -72,7 +73,7 @@ func Mkdir(ctx context.Context, fsys FS, dir string, mode fs.FileMode) error {
 	return chmod(ctx, fsys, dir, mode|0o700)
 }
 
-// Seal gives a folder that [Mkdir] made its mode, once all that belongs there is in it.
+// Seal gives a folder that [Mkdir] made its final mode, after everything has been put into it.
 func Seal(ctx context.Context, fsys FS, dir string, mode fs.FileMode) error {
 	if mode&0o700 == 0o700 {
 		return nil

@@ -1,18 +1,18 @@
 // Package files is the contract for user data on a host or in an archive: job folders, inputs,
-// results, and the markers by which a launch is decided.
+// results, and the markers that decide a launch.
 //
-// Its noun is [FS]. A name is a slash path, absolute on the host and clean ([path.Clean]); a host
-// that has another idea of paths translates. What appears under a name by [FS.Put], [FS.Link] or
-// [FS.Rename] appears whole or not at all, so a reader never meets half a file, and a crash leaves
-// at most a temporary name, which [FS.List] hides.
+// Its noun is [FS]. A name is a slash path that is absolute on the host and clean ([path.Clean]). A
+// host with other paths translates them. A file appears under a name by [FS.Put], [FS.Link] or
+// [FS.Rename], and it appears whole or not at all. So a reader never sees half a file, and a crash
+// leaves at most a file with a temporary name, which [FS.List] hides.
 //
-// Above that seam stands, once for all backends, what is done with whole files and folders: [Copy],
-// [Digest], [Tree]. What only some file systems can do is an interface of its own: [Linker],
-// [Mover], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
+// The work on whole files and folders is written once, above that interface: [Copy], [Digest],
+// [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
+// [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
 //
-// The package imports the standard library and package job. Backends stand in packages of their own
-// (files/local; an SFTP file system lives with its host) and pass the suite in files/filestest.
-// files/fake is one that misbehaves on command.
+// The package imports the standard library and package job. Backends stand in packages of their
+// own, such as files/local, and pass the suite in files/filestest. Package files/fake misbehaves on
+// command.
 package files
 
 import (
@@ -28,67 +28,69 @@ import (
 
 // FS is one file system.
 //
-// Workers, watchers and runners call it, from many goroutines at once; every method is safe for
-// that. A call that failed, or whose answer was lost, may have happened: callers repeat it, and say
-// below what a repeat answers.
+// Workers, watchers and runners call it from many goroutines at once. Every method is safe for
+// that. A call that failed, or whose answer was lost, may still have happened. Callers repeat it;
+// the methods say what a repetition returns.
 //
-// Errors: a name that is not there is [fs.ErrNotExist], a name that must not be there is
-// [fs.ErrExist], a name that the account may not touch is [fs.ErrPermission]; all are found by
-// [errors.Is]. A malformed name is of kind [job.Invalid]. A file system that cannot be reached is
-// of kind [job.Unavailable]. A context that ends gives its error; the call may then have happened.
+// Errors, all to be found by [errors.Is]: a missing name is [fs.ErrNotExist], a name that must not
+// exist is [fs.ErrExist], and a name that the account may not touch is [fs.ErrPermission]. A
+// malformed name is of kind [job.Invalid]. A file system that cannot be reached is of kind
+// [job.Unavailable]. When a context ends, its error is returned; the call may have happened.
 type FS interface {
-	// Open opens a regular file for reading; symbolic links are followed. Anything else (a folder,
-	// a pipe, a device) is refused at once and never waited for: a job's folder holds whatever its
-	// program left there.
+	// Open opens a regular file for reading. It follows symbolic links. It refuses anything else,
+	// such as a folder, a pipe or a device, at once and without waiting: a program may leave
+	// anything in its job's folder.
 	Open(ctx context.Context, name string) (io.ReadSeekCloser, error)
 
-	// Put writes what r yields under name and replaces a file of that name. The folder must be
-	// there. The content is written under a temporary name in the same folder, made durable, and
-	// renamed; an error leaves name as it was (only an error of the last step, making the rename
-	// durable, leaves the new content). Two Puts of one name do not mix: one of them stands in the
-	// end.
+	// Put writes the content of r under name, and replaces a file of that name. The folder must
+	// exist. Put writes a temporary file in the same folder, makes it durable and renames it. After
+	// an error name is as it was, with one exception: if the rename could not be made durable, name
+	// has the new content. Two Puts of one name do not mix: one of them wins.
 	Put(ctx context.Context, name string, r io.Reader, o PutOptions) error
 
-	// Stat describes what name leads to; symbolic links are followed.
+	// Stat describes the file or folder that name leads to. It follows symbolic links.
 	Stat(ctx context.Context, name string) (fs.FileInfo, error)
 
-	// List describes what is in a folder, one level deep, sorted by name. Symbolic links are not
-	// followed: a link is shown as a link. Temporary names (see [Temporary]) are left out. What is
-	// made or removed meanwhile may be there or not. A name that it cannot describe is
-	// [Undescribed].
+	// List describes what is in a folder, one level deep, sorted by name. It does not follow
+	// symbolic links: a link is described as a link. It leaves out temporary names (see
+	// [Temporary]). A file that is made or removed during the call may be in the list or not. A
+	// file that exists but cannot be described is [Undescribed].
 	List(ctx context.Context, dir string) ([]fs.FileInfo, error)
 
-	// Mkdir makes a folder and those above it. One that is there is no error; a file of that name
-	// is one.
+	// Mkdir makes a folder and the folders above it. It is no error if the folder exists. It is an
+	// error if a file has that name.
 	Mkdir(ctx context.Context, dir string) error
 
-	// Rename moves a file or a folder in one step and durably, and replaces a file of the new name.
-	// Both names are on the same file system. A repeat after success answers fs.ErrNotExist.
+	// Rename moves a file or a folder, in one step and durably. It replaces a file of the new name.
+	// Both names must be on the same file system. A repetition after success returns
+	// fs.ErrNotExist.
 	Rename(ctx context.Context, from, to string) error
 
-	// Link gives a file a second name, in one step and durably; it never replaces: if the new name
-	// is there, even as a name of the same file, the error is fs.ErrExist. Of many who link to one
-	// name exactly one gets no error. After an error other than fs.ErrExist the caller reads the
-	// new name to learn who won.
+	// Link gives a file a second name, in one step and durably. It never replaces: if the new name
+	// exists, even for the same file, the error is fs.ErrExist. If many callers link to one name,
+	// exactly one of them gets no error. After an error other than fs.ErrExist, the caller reads
+	// the new name to learn who won.
 	Link(ctx context.Context, from, to string) error
 
-	// Remove removes a name and, if it is a folder, all below it. Symbolic links are not followed,
-	// also where somebody puts one in the place of a folder meanwhile. Folders of the own account
-	// that may not be changed get the rights back first. A name that is not there is no error. What
-	// cannot be removed stays, and the rest goes: another user's, what is immutable, and what is
-	// mounted there, with all that is in it. The error then names the first that stays and why, and
-	// is of kind [job.Conflict] where somebody has to lend a hand.
+	// Remove removes a name and, if it is a folder, all below it. It does not follow symbolic
+	// links, even if somebody replaces a folder by a link meanwhile. It first gives the rights back
+	// to folders of its own account that may not be changed. A missing name is no error.
+	//
+	// Some things cannot be removed: files of another user, immutable files, and a mounted file
+	// system with all that is in it. They stay and the rest goes. The error then names the first of
+	// them and says why. It is of kind [job.Conflict] if a person has to help.
 	Remove(ctx context.Context, name string) error
 }
 
-// A Namer is a file system that lists names for less than what it describes. Who needs only names
-// calls [Names].
+// A Namer is a file system that can list names more cheaply than List, which describes them.
+// Callers use [Names].
 type Namer interface {
-	// Names lists what is in a folder, as List does.
+	// Names returns the names in a folder: those that List describes, in the same order.
 	Names(ctx context.Context, dir string) ([]string, error)
 }
 
-// Names lists what is in a folder.
+// Names returns the names in a folder, sorted. It lists the folder if the file system is no
+// [Namer].
 func Names(ctx context.Context, fsys FS, dir string) ([]string, error) {
 	if n, ok := fsys.(Namer); ok {
 		return n.Names(ctx, dir)
@@ -101,14 +103,13 @@ func Names(ctx context.Context, fsys FS, dir string) ([]string, error) {
 	return names, err
 }
 
-// Mover is a file system that can rename as [FS.Rename] does, and leave it to the system when that
-// reaches the disk. It is for what may also be under its old name after a power failure, and costs
-// no wait. Not each backend has it.
+// Mover is a file system that can rename like [FS.Rename], but without waiting for the disk. After
+// a power failure the file may be under its old name. Callers use [Move].
 type Mover interface {
 	Move(ctx context.Context, from, to string) error
 }
 
-// Move renames, without a wait for the disk where the file system can.
+// Move renames a file or a folder. If the file system is a [Mover], it does not wait for the disk.
 func Move(ctx context.Context, fsys FS, from, to string) error {
 	if m, ok := fsys.(Mover); ok {
 		return m.Move(ctx, from, to)
@@ -116,25 +117,25 @@ func Move(ctx context.Context, fsys FS, from, to string) error {
 	return fsys.Rename(ctx, from, to)
 }
 
-// Adopter is a file system that can tell whether a file may still change. Not each backend can. Its
-// values can be compared, and two that are equal are one file system.
+// Adopter is a file system that can tell whether a file may still change. Two values of it that are
+// equal must be one file system.
 type Adopter interface {
-	// Adopt gives a regular file a second name, durably but for the name, if its content stands:
-	// nobody has it open for writing, it has one name, and it belongs to the account, with no mode
-	// but permissions. Else the error is [errors.ErrUnsupported], and so it is where the two names
-	// are not on one file system or the file system cannot tell. It never replaces, as [FS.Link].
+	// Adopt gives a regular file a second name if its content cannot change any more. That is so if
+	// nobody has it open for writing, it has only one name, it belongs to this account, and its
+	// mode has nothing but permission bits. Otherwise the error is [errors.ErrUnsupported]. That is
+	// also the error if the two names are not on one file system, or if the file system cannot
+	// tell. The content is durable, the new name is not. Adopt never replaces, like [FS.Link].
 	Adopt(ctx context.Context, from, to string) error
 }
 
-// Spreader is a file system that takes a hint where to lay what is made. Not each backend does.
+// Spreader is a file system that takes a hint where to lay files on the disk. Callers use [Spread].
 type Spreader interface {
-	// Spread tells that the folders that will be made in a folder have nothing to do with one
-	// another.
+	// Spread says that the folders that will be made in dir have nothing to do with one another.
 	Spread(ctx context.Context, dir string) error
 }
 
-// Spread makes a folder for folders that have nothing to do with one another, as those of many
-// jobs, and tells the file system so, where it takes the hint.
+// Spread makes a folder whose subfolders have nothing to do with one another, such as the folders
+// of many jobs. If the file system is a [Spreader], it gets that hint.
 func Spread(ctx context.Context, fsys FS, dir string) error {
 	if err := fsys.Mkdir(ctx, dir); err != nil {
 		return err
@@ -145,33 +146,33 @@ func Spread(ctx context.Context, fsys FS, dir string) error {
 	return nil
 }
 
-// Sizer is a file system that can tell how much fits on it. Not each backend can.
+// Sizer is a file system that can tell how much room it has.
 type Sizer interface {
-	// Space tells of the file system on which name lies, for who is not root.
+	// Space returns the room of the file system that has name, for users other than root.
 	Space(ctx context.Context, name string) (Space, error)
 }
 
-// Space is what there is on a file system.
+// Space is the room of a file system.
 type Space struct {
-	Size   int64 // bytes for which there would be room, were nothing else there
-	Free   int64 // bytes for which there is room
-	NoFile bool  // there is no room for another file, however small
+	Size   int64 // bytes that would fit if it were empty
+	Free   int64 // bytes that fit now
+	NoFile bool  // not even an empty file fits
 }
 
-// PutOptions are the extras of [FS.Put]. The zero value writes a durable file of mode 0644.
+// PutOptions are options of [FS.Put]. The zero value writes a durable file of mode 0644.
 type PutOptions struct {
-	// Mode holds the permission bits of the new file, exactly: no umask applies. 0 means 0644.
+	// Mode holds the exact permission bits of the new file: no umask applies. Default: 0644.
 	Mode fs.FileMode
-	// NoSync leaves it to the system when the content reaches the disk. For what can be copied
-	// again: after a power failure the file may be absent or empty.
+	// NoSync does not wait until the content is on the disk. After a power failure the file may be
+	// missing or empty. It is for files that can be copied again.
 	NoSync bool
-	// Passing leaves it to the system when the name reaches the disk; the content is durable. For a
-	// name that only serves to give the file another one, by [FS.Link] or [FS.Rename], or one
-	// beside which another file is put after it.
+	// Passing waits until the content is on the disk, but not until the name is. It is for a name
+	// that only serves to give the file another one, by [FS.Link] or [FS.Rename]. It is also for
+	// the first of two files in a folder if the second is put after it without Passing.
 	Passing bool
 }
 
-// Perm returns the permission bits to use.
+// Perm returns the permission bits that the new file gets.
 func (o PutOptions) Perm() fs.FileMode {
 	if o.Mode == 0 {
 		return 0o644
@@ -179,8 +180,8 @@ func (o PutOptions) Perm() fs.FileMode {
 	return o.Mode.Perm()
 }
 
-// Check returns an error of kind [job.Invalid] unless name is an absolute clean slash path without
-// a NUL. Backends call it first.
+// Check returns an error of kind [job.Invalid] unless name is an absolute, clean slash path without
+// a NUL byte. Backends call it first.
 func Check(name string) error {
 	if !path.IsAbs(name) || path.Clean(name) != name || strings.ContainsRune(name, 0) {
 		return job.Errorf(job.Invalid, "%q is not an absolute, clean path", name)
@@ -190,9 +191,9 @@ func Check(name string) error {
 
 const temporary = ".pawl-put-"
 
-// TemporaryFor returns a fresh temporary name beside name, for a backend's Put. Its length does not
-// depend on name's.
+// TemporaryFor returns a new temporary name in the folder of name, for the Put of a backend. Its
+// length does not depend on name.
 func TemporaryFor(name string) string { return path.Join(path.Dir(name), temporary+rand.Text()) }
 
-// Temporary reports whether the last element of name is one that [TemporaryFor] made.
+// Temporary reports whether [TemporaryFor] made the last element of name.
 func Temporary(name string) bool { return strings.HasPrefix(path.Base(name), temporary) }

@@ -10,30 +10,28 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Linker is a file system with symbolic links. Not each backend has them: who needs one asserts it
-// of an [FS].
-//
-// What [FS] says of callers, repeats and errors holds here too.
+// Linker is a file system with symbolic links. Its callers, repetitions and errors are those of
+// [FS].
 type Linker interface {
-	// Symlink makes name a symbolic link to target, in one step and durably, and replaces a
-	// symbolic link of that name. Anything else of that name is fs.ErrExist and stays, unless it is
-	// made in the very moment in which a link is being replaced. target is kept as it is given: it
-	// need not be there, and one that is not absolute counts from the folder of name. An empty
-	// target, or one with a NUL, is of kind [job.Invalid].
+	// Symlink makes name a symbolic link to target, in one step and durably. It replaces a symbolic
+	// link of that name. If name is anything else, the error is fs.ErrExist and name stays; only a
+	// file that is made at the very moment of the replacement may be lost. target is kept as it is
+	// given: it need not exist, and a relative target counts from the folder of name. An empty
+	// target, or one with a NUL byte, is of kind [job.Invalid].
 	Symlink(ctx context.Context, target, name string) error
 
-	// Resolve returns the name of what name leads to, with every symbolic link on the way followed,
-	// in name's folders as well. A name that leads nowhere, or in a circle, is fs.ErrNotExist.
-	// Where a part of the way is not there, an [fs.PathError] in the error's chain has the part as
-	// its Path: name itself if there is no link of that name.
+	// Resolve returns the name that name leads to. It follows every symbolic link on the way, in
+	// the folders of name too. A name that leads nowhere, or in a circle, is fs.ErrNotExist. If a
+	// part of the way is missing, the error's chain has an [fs.PathError] with that part as its
+	// Path; it is name itself if name does not exist.
 	//
-	// Links that a system makes up, as Linux does in /proc, are not followed: they lead to places
-	// that have no name.
+	// Resolve does not follow links that the system makes up, as Linux does in /proc. They lead to
+	// places without a name.
 	Resolve(ctx context.Context, name string) (string, error)
 }
 
-// Resolve returns the name of what name leads to. A file system that is no [Linker] has no symbolic
-// links, so there it is name itself. A name that leads nowhere is [fs.ErrNotExist].
+// Resolve returns the name that name leads to. A file system that is no [Linker] has no symbolic
+// links, so the answer is name itself. A name that leads nowhere is [fs.ErrNotExist].
 func Resolve(ctx context.Context, fsys FS, name string) (string, error) {
 	if l, ok := fsys.(Linker); ok {
 		return l.Resolve(ctx, name)
@@ -45,8 +43,8 @@ func Resolve(ctx context.Context, fsys FS, name string) (string, error) {
 	return name, nil
 }
 
-// Real returns where a name leads, with every symbolic link followed. What is not there yet keeps
-// its name: of a link that leads nowhere, what it leads to.
+// Real returns the name that name leads to, with every symbolic link followed, even if it does not
+// exist yet. For a link that leads nowhere it returns the missing name at its end.
 func Real(ctx context.Context, fsys FS, name string) (string, error) {
 	if _, ok := fsys.(Linker); !ok {
 		return name, nil

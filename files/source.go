@@ -5,24 +5,23 @@ import (
 	"io"
 )
 
-// A Source is where inputs come from that a URL names, such as the web. Nothing can be written
-// there.
+// A Source reads inputs that a URL names, for example from the web. Nothing can be written there.
 //
-// Workers call it, from many goroutines at once, and repeat what failed. Errors: what is not there
-// is [fs.ErrNotExist], what may not be read is [fs.ErrPermission], a URL or an answer that cannot
-// be right is of kind [job.Invalid], and what may clear by itself is a [job.Block]. A context that
-// ends gives its error.
+// Workers call it from many goroutines at once, and repeat a call that failed. Errors: something
+// missing is [fs.ErrNotExist]. Something that may not be read is [fs.ErrPermission]. A URL or an
+// answer that cannot be right is of kind [job.Invalid]. Trouble that may clear by itself is a
+// [job.Block]. When a context ends, its error is returned.
 type Source interface {
-	// Stat returns the size of what a URL names, without reading it; below 0: the source does not
-	// tell.
+	// Stat returns the size of the content in bytes, without reading it. It is below 0 if the
+	// source does not tell.
 	Stat(ctx context.Context, url string) (size int64, err error)
 
-	// Open reads what a URL names, from its beginning. A reader that is at its end has given all of
-	// it. Its errors are those of the source.
+	// Open reads the content from its beginning. A reader that returns [io.EOF] has returned all of
+	// it. Other errors of the reader are like those of the source.
 	Open(ctx context.Context, url string) (io.ReadCloser, error)
 }
 
-// Fetch copies what a URL names as [Copy] copies a file. The mode is 0644 by default.
+// Fetch copies the content of a URL to dst, as [Copy] copies a file. The default mode is 0644.
 func Fetch(ctx context.Context, to FS, dst string, from Source, url string, o CopyOptions) (Copied, error) {
 	r, err := from.Open(ctx, url)
 	if err != nil {

@@ -9,31 +9,32 @@ import (
 	"time"
 )
 
-// Sparse is a file that [FS.Open] has opened and that has holes. Not each backend can tell.
+// Sparse is a file with holes that [FS.Open] has opened. A backend that cannot tell holes does not
+// return it.
 type Sparse interface {
 	io.ReadSeeker
-	// Extent returns where the file has data next, at from or behind it, and where that data ends.
-	// Behind the last data both are the size of the file.
+	// Extent returns where the next data at or after from begins and ends. After the last data,
+	// both are the size of the file.
 	Extent(from int64) (begin, end int64, err error)
-	// Size returns the size of the file, and how many bytes of it are holes, as they were when it
-	// was opened.
+	// Size returns the size of the file and how many bytes of it are holes, at the time when it was
+	// opened.
 	Size() (size, holes int64)
 }
 
-// Poured is a reader from which [FS.Put] may take a file with its holes, instead of by Read.
+// Poured is a reader that can write its file with holes. [FS.Put] may use that instead of Read.
 type Poured interface {
 	// Pour writes the file to w, which is empty.
 	Pour(w Pool) error
 }
 
-// A Pool is an open file that takes holes.
+// A Pool is an open file that can have holes.
 type Pool interface {
 	io.WriteSeeker
 	Truncate(size int64) error
 }
 
-// Allocated returns how many bytes a file takes on its file system, or its size where that cannot
-// be told.
+// Allocated returns how many bytes a file takes on its file system. If that cannot be told, it is
+// the size of the file.
 func Allocated(info fs.FileInfo) int64 {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok {
 		return min(at.Blocks*512, info.Size()) // of a unit that stat(2) has fixed
@@ -41,8 +42,8 @@ func Allocated(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// Identity returns the number that a file system gives a file, and when the file or what belongs to
-// it was changed last. The number is 0 where that cannot be told.
+// Identity returns the inode number of a file, and when its content or its attributes last changed.
+// If the file system has no such number, both are zero.
 func Identity(info fs.FileInfo) (number uint64, changed time.Time) {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok {
 		return at.Ino, time.Unix(at.Ctim.Sec, at.Ctim.Nsec).UTC()

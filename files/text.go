@@ -14,7 +14,8 @@ import (
 
 var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
-// Text writes a name as UTF-8. Nearly each name is its own text.
+// Text writes a file name as UTF-8. Most names stay as they are. A byte that is not UTF-8 becomes
+// xNN, and so does a backslash that would be read as the beginning of one.
 func Text(name string) string {
 	if utf8.ValidString(name) && !strings.Contains(name, `\x`) {
 		return name
@@ -35,7 +36,7 @@ func Text(name string) string {
 	return b.String()
 }
 
-// Name returns the name that a text stands for: Name(Text(name)) is name.
+// Name returns the file name that a text stands for: Name(Text(name)) is name.
 func Name(text string) string {
 	return escaped.ReplaceAllStringFunc(text, func(e string) string {
 		n, err := strconv.ParseUint(e[2:], 16, 8)

@@ -13,20 +13,26 @@ import (
 
 // An Entry is one name below the root of a tree.
 type Entry struct {
-	Name string      // relative to the root
-	Path string      // where its content is found: absolute, and no part of it is a symbolic link
-	Info fs.FileInfo // of the content, so the name in it is that of Path
-	// why there is no content: a *[LinkError] of a symbolic link, whose Path and Info are then the
-	// link's; else what the file system says
+	Name string // relative to the root
+	// Path is where the content is: absolute, and no part of it is a symbolic link.
+	Path string
+	// Info describes the content, so its name is that of Path.
+	Info fs.FileInfo
+	// Err is why there is no content. For a symbolic link it is a *[LinkError], and Path and Info
+	// are then those of the link. For anything else it is the error of the file system.
 	Err error
 }
 
-// LinkError says why a symbolic link is not followed. It is made for users.
+// LinkError says why a symbolic link is not followed. Users see it.
 type LinkError struct {
-	Name   string // of the link, seen from the folder that holds the root: it begins with the root's own name
-	Target string // what the link leads to, or the part of the way that cannot be passed; empty if that is not known
-	Why    string // what is said of the target, such as "does not exist"
-	Folder string // of a link to a folder of the tree: the name under which the folder is visited
+	// Name is the name of the link. It begins with the name of the root.
+	Name string
+	// Target is where the link leads, or the part of the way that cannot be passed; "" if unknown.
+	Target string
+	Why    string // goes on after the target, such as "does not exist"
+	// Folder is set for a link to a folder of the tree: it is the name under which Tree visits the
+	// folder.
+	Folder string
 }
 
 func (e *LinkError) Error() string {
@@ -45,25 +51,25 @@ func shown(name string) string {
 	return name
 }
 
-// Tree calls visit for everything below a folder: depth first, each folder before what is in it,
-// sorted by name. The root itself may be a symbolic link; it is not visited.
+// Tree calls visit for everything below a folder, depth first and sorted by name. It visits a
+// folder before its content. The root itself may be a symbolic link; it is not visited.
 //
 // A symbolic link to a file inside the root counts as that file. A folder is visited once, under
-// its own name: a link to one comes with an Err that names it, for the ways through links may be
-// without number. A link that leaves the root, leads nowhere, or leads to a folder that holds the
-// link itself, comes with an Err, too: it is for visit to refuse or to leave out. Pipes, sockets
-// and devices come with their mode.
+// its own name, since there may be endless ways to it through links. A link to a folder has an Err
+// that names the folder. A link also has an Err if it leaves the root, leads nowhere, or leads to a
+// folder that contains the link. visit decides whether to refuse or to skip it. Pipes, sockets and
+// devices come with their mode.
 //
-// What cannot be looked at comes with an Err, and the walk goes on. A folder that cannot be listed
-// is visited twice, the second time with an Err. Only what says nothing of the one entry ends the
-// walk: see [Alone].
+// An entry that cannot be read has an Err, and the walk goes on. A folder that cannot be listed is
+// visited twice, the second time with an Err. An error ends the walk only if it is not about a
+// single entry: see [Alone].
 //
-// When visit returns [fs.SkipDir] for an entry, what is below it is left out. Any other error ends
-// the walk and is returned as it is. A root that is not there, or is removed meanwhile, is
-// [fs.ErrNotExist]; what else is made or removed meanwhile may be visited or not.
+// If visit returns [fs.SkipDir] for an entry, the walk skips what is below it. Any other error ends
+// the walk and is returned as it is. If the root is missing, or is removed meanwhile, the error is
+// [fs.ErrNotExist]. Other files that are made or removed meanwhile may be visited or not.
 //
-// Tree looks at names one after another. It does not withstand somebody who replaces folders by
-// links meanwhile.
+// Tree reads names one after another. It gives no protection against somebody who replaces folders
+// by links meanwhile.
 func Tree(ctx context.Context, fsys FS, root string, visit func(Entry) error) error {
 	top, err := Resolve(ctx, fsys, root)
 	if err != nil {

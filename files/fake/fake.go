@@ -1,8 +1,9 @@
-// Package fake is a file system in memory that misbehaves on command, for the tests of what stands
-// above [files.FS].
+// Package fake is a file system in memory that misbehaves on command. It is for tests of callers of
+// [files.FS].
 //
-// An [FS] left alone passes the suite in files/filestest, symbolic links included. Its knobs are
-// [FS.Inject], for calls that fail, lose their answer or wait; [FS.Full]; [FS.Die]; and [FS.Lie].
+// Without a command it passes the suite in files/filestest, symbolic links included. The commands
+// are [FS.Inject], for calls that fail, lose their answer or wait, [FS.Full], [FS.Die] and
+// [FS.Lie].
 package fake
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// FS is a file system in memory. All of its methods are safe for concurrent use. It keeps modes and
-// heeds none.
+// FS is a file system in memory. All of its methods are safe for concurrent use. It stores modes
+// and does not enforce them.
 type FS struct {
 	mu     sync.Mutex // guards everything below, and the nodes
 	root   *node
@@ -30,29 +31,29 @@ type FS struct {
 	dead   bool
 }
 
-// New returns an empty file system: nothing but the folder "/".
+// New returns a file system with nothing but the folder "/".
 func New() *FS {
 	return &FS{root: folder(), lies: map[string]Lie{}, room: -1, life: -1}
 }
 
-// A Fault is what goes wrong with the calls that it is meant for. Where several are meant for one
-// call, each has its turn, in the order of injection, until one fails the call.
+// A Fault is what goes wrong with some calls. If several faults fit a call, they act in the order
+// in which they were injected, until one of them fails the call.
 type Fault struct {
 	Op   string // the name of a method of files.FS or files.Linker, such as "Put"; empty for each
 	Name string // a [path.Match] pattern for one name of the call, or for its last element; empty for each
 	Once bool   // only the first such call
 
-	Gate <-chan struct{} // if set, the call waits until it receives from Gate, or its context ends
+	Gate <-chan struct{} // if set, the call waits until it receives from Gate or its context ends
 	Err  error           // if set, the call then fails with it and does nothing
-	Lost bool            // the call does its work, and then says that the file system cannot be reached
+	Lost bool            // the call does its work, and then returns that the file system cannot be reached
 }
 
 var ops = []string{"Open", "Put", "Stat", "List", "Mkdir", "Rename", "Link", "Remove", "Symlink", "Resolve"}
 
-// Inject makes calls go wrong from now on, and returns what ends that. It panics if there is no
-// such operation, or Name is no pattern: then the test is wrong.
+// Inject makes calls go wrong from now on, until heal is called. It panics if Op is no operation or
+// Name is no pattern, since then the test is wrong.
 //
-// A call is at the gate of a fault when a send to the gate returns, so no test needs to guess.
+// When a send to the Gate of a fault returns, a call waits there. So no test needs to guess.
 func (f *FS) Inject(fault Fault) (heal func()) {
 	if fault.Op != "" && !slices.Contains(ops, fault.Op) {
 		panic(fmt.Sprintf("fake: no operation is called %q", fault.Op))
@@ -79,47 +80,47 @@ func (f *Fault) meant(op string, names []string) bool {
 	}))
 }
 
-// Full leaves room for n more bytes: what is put beyond is [syscall.ENOSPC]. Below 0 there is room
-// without end, as at first. What is removed makes no room.
+// Full leaves room for n more bytes. A Put that needs more fails with [syscall.ENOSPC]. Removing
+// files makes no room. Below 0, room has no end, as at first.
 func (f *FS) Full(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.room = n
 }
 
-// Die makes the file system die as soon as n more bytes have been put: that Put never gives its
-// content its name, and its temporary file stays. From then on each call fails, those under way as
-// well, until [FS.Revive]. Below 0 it does not die.
+// Die makes the file system die as soon as n more bytes have been put. The Put that reaches n
+// leaves its temporary file, and its content gets no name. From then on every call fails, until
+// [FS.Revive]; calls that are under way fail too. Below 0 the file system does not die.
 func (f *FS) Die(n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.life = n
 }
 
-// Revive brings a dead file system back, with what it held when it died.
+// Revive brings a dead file system back, with the content that it had when it died.
 func (f *FS) Revive() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.life, f.dead = -1, false
 }
 
-// A Lie is what the file system says of a file instead of the truth. A field that is nil does not
-// lie.
+// A Lie is what the file system says about a file instead of the truth. A nil field tells the
+// truth.
 type Lie struct {
-	Size    func(true int64) int64   // the size by Stat and List
-	Content func(true []byte) []byte // what a file has in it that is opened; it must not change what it is given
+	Size    func(true int64) int64   // the size that Stat and List return
+	Content func(true []byte) []byte // the content that Open returns; it must not change its argument
 }
 
-// Lie makes the file system lie about the file of a name, however the caller gets there. The zero
-// [Lie] ends that.
+// Lie makes the file system lie about the file with a name, by whatever name or link it is reached.
+// The zero [Lie] ends that.
 func (f *FS) Lie(name string, l Lie) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lies[name] = l
 }
 
-// Temporaries returns the names of temporary files, sorted, which List hides: those of Puts under
-// way, and those that a death left.
+// Temporaries returns the temporary names, sorted: those of Puts that are under way, and those that
+// a death left. List hides them.
 func (f *FS) Temporaries() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

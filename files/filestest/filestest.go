@@ -1,4 +1,4 @@
-// Package filestest is the suite that every [files.FS] passes.
+// Package filestest is the test suite that every [files.FS] passes.
 package filestest
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Run tests the file system that open opens. open also names an empty folder of its own for the
-// test, and cleans up by t.Cleanup.
+// Run tests a file system. For each test, open returns the file system and an empty folder on it,
+// and registers the clean-up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 	tests := map[string]func(*testing.T, files.FS, string){
 		"a file is read as it was put":             putAndOpen,

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Rights are what the tests of [RunRights] do beside the file system.
+// Rights are the actions that [RunRights] needs beside the file system.
 type Rights struct {
 	// As calls f as a user for whom modes count, in the goroutine of the test.
 	As func(t *testing.T, f func())
@@ -20,7 +20,7 @@ type Rights struct {
 	Hold func(t *testing.T, name string)
 }
 
-// RunRights tests how a file system removes what it has no right to.
+// RunRights tests how a file system removes files that its account has no right to remove.
 func RunRights(t *testing.T, open func(t *testing.T) (files.FS, string), r Rights) {
 	t.Run("a folder that may not be changed is removed", func(t *testing.T) {
 		f, dir := open(t)

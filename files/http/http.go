@@ -1,19 +1,22 @@
-// Package http reads what URLs of the web name, http: and https:. It fulfils [files.Source].
+// Package http reads inputs from the web, by http: and https: URLs. It implements [files.Source].
 //
-// What a server says for good fails: that something is not there (404, 410) or may not be read
-// (401, 403, and other refusals), a certificate that is not believed in, a redirect that leads
-// elsewhere. What may clear by itself is a [job.Block]:
+// A final answer of a server is an error: the content is missing (404, 410) or may not be read
+// (401, 403 and other refusals), the certificate is not trusted, or a redirect leads elsewhere.
+// Trouble that may clear is a [job.Block]:
 //
-//	FILES_UNAVAILABLE     the server failed (5xx), or asks to come back later (429, 408)       tester http
-//	HOST_UNREACHABLE      its name cannot be resolved, or nobody answers at its address        tester tcp
-//	CONNECTION_TIMEOUT    no connection, or no answer, came in time                            tester tcp, or http
-//	TRANSFER_INTERRUPTED  an answer broke off, or stood still                                  tester http
+//	FILES_UNAVAILABLE     the server failed (5xx), or asks to come back later (429, 408)
+//	HOST_UNREACHABLE      its name cannot be resolved, or nothing answers at its address
+//	CONNECTION_TIMEOUT    no connection, or no answer, came in time
+//	TRANSFER_INTERRUPTED  an answer broke off, or stalled
+//
+// The tester is [TesterTCP] for HOST_UNREACHABLE and for a connection that timed out, and
+// [TesterHTTP] for the rest.
 //
 // All jobs that a server blocks are one group, whatever they read there: 500 jobs with an input
-// each make one request per interval, and not 500. So the tester asks the origin of the URL, which
-// is healthy when it answers at all, be it that nothing is there. A server whose origin is healthy
-// while what jobs read fails has them block again, which halves the pace of the group each time:
-// that costs the server less than a test of each URL.
+// each make one request per interval instead of 500. So the tester asks the origin of the URL, and
+// the origin is healthy if it answers at all, even with 404. If the origin is healthy while the
+// inputs of the jobs fail, the jobs block again, and the pace of the group halves each time. That
+// costs the server less than a test of each URL.
 package http
 
 import (
@@ -38,27 +41,27 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// The names of the testers: whether the server at "url" is well, and whether a connection to "host"
-// and "port" can be made.
+// Names of testers. TesterHTTP tests whether the server of a "url" is well. TesterTCP tests whether
+// a connection to a "host" and "port" can be made.
 const (
 	TesterHTTP = "http"
 	TesterTCP  = "tcp"
 )
 
-// Config configures a Source. The zero value goes nowhere.
+// Config configures a Source. The zero value may not go anywhere.
 type Config struct {
-	// Rule says where it may go.
+	// Rule says which addresses it may reach.
 	Rule egress.Rule
-	// Header is how long it waits for the head of an answer; a minute by default.
+	// Header is how long it waits for the header of an answer. Default: a minute.
 	Header time.Duration
-	// Stall is for how long a transfer may stand still, and in which it must bring 64 KiB; a minute
-	// by default.
+	// Stall is how long a transfer may stand still. In each such time at least 64 KiB must come.
+	// Default: a minute.
 	Stall time.Duration
-	// Most is how many bytes a file may have; 100 GiB by default.
+	// Most is the most bytes that a file may have. Default: 100 GiB.
 	Most int64
 }
 
-// Source is the web.
+// Source reads from the web.
 type Source struct {
 	client *http.Client
 	stall  time.Duration
@@ -67,7 +70,7 @@ type Source struct {
 
 var _ files.Source = (*Source)(nil)
 
-// New returns the web as a source of files.
+// New returns a Source. It makes no request.
 func New(c Config) *Source {
 	return &Source{
 		client: c.Rule.Client(cmp.Or(c.Header, time.Minute)), stall: cmp.Or(c.Stall, time.Minute),
@@ -75,14 +78,14 @@ func New(c Config) *Source {
 	}
 }
 
-// Close ends connections that are open and idle. The source can be used on.
+// Close closes idle connections. The source can still be used.
 func (s *Source) Close() error {
 	s.client.CloseIdleConnections()
 	return nil
 }
 
-// Stat asks for the head of the answer, and where that is refused for its first byte: some servers
-// do not know how, and some URLs are signed for one method.
+// Stat makes a HEAD request. If the server refuses that, Stat asks for the first byte: some servers
+// do not know HEAD, and some URLs are signed for one method.
 func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 	res, err := s.ask(ctx, http.MethodHead, url, "")
 	if err == nil {
@@ -115,7 +118,7 @@ func (s *Source) Stat(ctx context.Context, url string) (int64, error) {
 	return size, nil
 }
 
-// Open asks for all of it.
+// Open makes a GET request for the whole content.
 func (s *Source) Open(ctx context.Context, url string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	res, err := s.ask(ctx, http.MethodGet, url, "") // body closes it

@@ -1,4 +1,4 @@
-// Package local is the file system of the machine that Pawl runs on. It fulfils [files.FS].
+// Package local is the file system of the machine that Pawl runs on. It implements [files.FS].
 package local
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// FS is the machine's file system, with the rights of the own process. The zero value is ready.
+// FS is the machine's file system, with the rights of this process. The zero value is ready to use.
 type FS struct {
-	// Base is a folder that is never made: Mkdir refuses what would lie in it while it is not
-	// there. Empty: there is none.
+	// Base is a folder that is never made. While it is missing, Mkdir refuses to make folders below
+	// it. Default: there is none.
 	Base string
 }
 
@@ -90,7 +90,7 @@ func (s sparse) Extent(from int64) (begin, end int64, err error) {
 	return begin, end, err
 }
 
-// Put writes a file: temporary name, fsync, rename, fsync of the folder.
+// Put writes a temporary file, syncs and renames it, and syncs the folder.
 func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) (err error) {
 	if err := check(ctx, name); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (FS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// Names lists what is in a folder.
+// Names lists the names in a folder.
 func (FS) Names(ctx context.Context, dir string) ([]string, error) {
 	if err := check(ctx, dir); err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (f FS) Rename(ctx context.Context, from, to string) error {
 	return errors.Join(syncFolder(to), syncFolder(from))
 }
 
-// Move is Rename without a wait for the disk.
+// Move renames without waiting for the disk.
 func (FS) Move(ctx context.Context, from, to string) error {
 	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
 		return err
@@ -257,8 +257,8 @@ func (FS) Link(ctx context.Context, from, to string) error {
 	return syncFolder(to)
 }
 
-// Adopt gives a file whose content stands a second name. That nobody writes it is told by the
-// lease.
+// Adopt gives a file that nobody writes a second name. A lease on the file shows that nobody has it
+// open for writing.
 func (FS) Adopt(ctx context.Context, from, to string) error {
 	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
 		return err
@@ -295,10 +295,10 @@ func (FS) Adopt(ctx context.Context, from, to string) error {
 // topFolder is the attribute T of a folder (chattr(1)), FS_TOPDIR_FL of Linux.
 const topFolder = 0x20000
 
-// Spread sets the attribute by which ext3 and ext4 lay the folders in dir apart from one another.
-// Laid side by side, the files of many short jobs come and go in one place of the disk: where ext4
-// has no journal it looks there, for each new file, at all that were removed within the last
-// minute.
+// Spread sets an attribute of dir (FS_TOPDIR_FL), by which ext3 and ext4 lay the folders in it
+// apart from one another. Otherwise the files of many short jobs come and go in one place of the
+// disk. An ext4 without a journal then looks, for each new file, at all files that were removed
+// there within the last minute.
 func (FS) Spread(ctx context.Context, dir string) error {
 	if err := check(ctx, dir); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (FS) Spread(ctx context.Context, dir string) error {
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(attributes|topFolder))
 }
 
-// Space leaves out the blocks that are for root.
+// Space does not count the blocks that are reserved for root.
 func (FS) Space(ctx context.Context, name string) (files.Space, error) {
 	if err := check(ctx, name); err != nil {
 		return files.Space{}, err
@@ -460,7 +460,7 @@ func straight(name string) (fd int, err error) {
 	return unix.Openat2(unix.AT_FDCWD, name, &how)
 }
 
-// Shows looks for /proc, wherever that is mounted, at a name and above it.
+// Shows looks for a file system of type proc at name and above it, wherever it is mounted.
 func (FS) Shows(ctx context.Context, name string) (bool, error) {
 	if err := check(ctx, name); err != nil {
 		return false, err
@@ -485,7 +485,7 @@ func inProc(name string) bool {
 	return unix.Statfs(name, &at) == nil && at.Type == unix.PROC_SUPER_MAGIC
 }
 
-// Volume goes up from dir for as long as the device stays the same.
+// Volume goes up from dir as long as the device stays the same.
 func (FS) Volume(ctx context.Context, dir string) (string, error) {
 	if err := check(ctx, dir); err != nil {
 		return "", err

@@ -16,7 +16,7 @@ import (
 )
 
 // Remove removes a name and all below it. It opens each folder from the one above it and follows no
-// link, so that a program that still runs cannot lead it elsewhere.
+// link, so a program that still runs cannot lead it elsewhere.
 func (FS) Remove(ctx context.Context, name string) error {
 	if err := check(ctx, name); err != nil {
 		return err
