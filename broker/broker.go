@@ -1,8 +1,8 @@
-// Package broker is the contract for wake-ups: who has work, and what has happened. Everything it
-// carries is a hint. A lost, doubled or late one costs a delay, never a job, because the rows of
-// the store are the truth.
+// Package broker is the contract for wake-ups: it tells processes that a line has ready jobs, or
+// that something has happened. Everything it carries is a hint. The rows of the store are the
+// truth, so a hint that is lost, doubled or late costs a delay, and never a job.
 //
-// All methods are safe for concurrent use. Package brokertest holds the suite that every broker
+// All methods are safe for concurrent use. Package brokertest is the test suite that every broker
 // passes.
 package broker
 
@@ -12,40 +12,41 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Broker carries wake-ups between the processes of one service. What is told within a process
-// arrives at once; other processes hear of it a little later. While they cannot be reached it
-// waits, merged where that loses nothing.
+// A Broker carries wake-ups between the processes of one service. They arrive at once within the
+// process, and a little later in others. While the others cannot be reached, wake-ups wait, and are
+// merged if nothing is lost by that.
 //
-// A broker that may have missed something, because it was cut off from the others, says so once it
+// If a broker was cut off from the others, it may have missed something. It says so as soon as it
 // hears them again: every line that was ever waited for counts as announced, and every subscription
-// has lost messages.
+// signals Lost.
 type Broker interface {
-	// Announce says that lines hold ready jobs. It never blocks for long and may merge what it is
-	// told. An error says that other processes may not hear of it.
+	// Announce says that lines have ready jobs. It never blocks for long, and may merge
+	// announcements. An error says that other processes may not hear of it.
 	Announce(ctx context.Context, lines ...job.QueueKind) error
 
-	// Wait returns once one of the lines was announced, by any process, since the last Wait of this
-	// process for it returned, with those that were; or with ctx's error. Announcements are
-	// remembered while nobody waits. One loop of a process waits for a line.
+	// Wait returns when lines among those given have been announced, by any process, and returns
+	// these. It counts announcements since the last Wait of this process that returned the line, so
+	// none is missed while nobody waits. When ctx ends, it returns ctx's error. Only one loop of a
+	// process waits for a line.
 	Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error)
 
-	// Publish sends a message to everyone, in every process, who is subscribed to topic at this
-	// moment. Who subscribes while it is on its way may receive it, too. It never blocks for long;
-	// an error says that others may not hear of it.
+	// Publish sends a message to all subscribers of topic in all processes. A subscriber that comes
+	// while the message is on its way may receive it too. Publish never blocks for long. An error
+	// says that other processes may not hear of it.
 	//
-	// An empty message says only that something has happened: several on one topic may be merged,
-	// but one arrives after the last of them was published, and it may arrive after others that
-	// were published later. Messages with content are not merged.
+	// An empty message says only that something has happened. Several of them on one topic may be
+	// merged, but one arrives after the last of them was published. It may arrive after messages
+	// that were published later. Messages with content are not merged.
 	Publish(ctx context.Context, topic string, message []byte) error
 
-	// Subscribe starts to receive what is published on topic. The subscription ends with Close.
+	// Subscribe starts to receive the messages of topic. The subscription ends with Close.
 	Subscribe(ctx context.Context, topic string) (Subscription, error)
 }
 
-// A Subscription receives messages in the order in which one publisher sent them.
+// A Subscription receives messages. Those of one publisher come in the order in which it sent them.
 type Subscription interface {
-	// Messages delivers until Close. A receiver that is too slow, or was cut off, loses messages;
-	// Lost is signalled then, and it must look at the rows instead.
+	// Messages delivers until Close. If the receiver is too slow or was cut off, messages are lost.
+	// Then Lost is signalled, and the receiver must read the rows instead.
 	Messages() <-chan []byte
 	Lost() <-chan struct{}
 	Close()

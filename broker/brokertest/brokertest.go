@@ -1,9 +1,9 @@
-// Package brokertest is the suite that every [broker.Broker] passes.
+// Package brokertest is the test suite that every [broker.Broker] passes.
 //
-// Each test runs with one broker, as within a process, and then with two that stand for two
-// processes of one service: what happens at one is heard at the other. A broker may be slow, and
-// may tell of more than was announced, but what the contract promises it keeps; so the tests wait
-// for what must come, and send a marker behind what must not.
+// Each test runs twice: with one broker, as within a process, and with two brokers that stand for
+// two processes of one service. What one of them is told, the other one hears. A broker may be
+// slow, and may announce more than it was told. So the tests wait for wake-ups that must come, and
+// send a marker after those that must not.
 package brokertest
 
 import (
@@ -41,8 +41,8 @@ type pair struct {
 // alone reports whether the ends are one process.
 func (p pair) alone() bool { return p.tells == p.hears }
 
-// Run runs the suite. open returns two brokers that share a service on which nobody else is, and
-// closes them by t.Cleanup. For a broker that lives within one process they are the same.
+// Run tests a broker. For each test, open returns two brokers of a service that nobody else uses,
+// and closes them with t.Cleanup. A broker that works within one process is returned twice.
 func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 	for _, test := range []struct {
 		name string

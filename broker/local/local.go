@@ -1,4 +1,4 @@
-// Package local is the broker inside one process.
+// Package local is the broker within one process.
 package local
 
 import (

@@ -297,7 +297,7 @@ func (l *listener) deliver(ctx context.Context, conn *pgx.Conn, messages []notic
 
 // read reads the contents of rows, as many as there are.
 func (l *listener) read(ctx context.Context, conn *pgx.Conn, ids []string, contents map[string][]byte) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	rows, err := conn.Query(ctx, l.fetch, ids)
 	if err != nil {

@@ -1,22 +1,23 @@
-// Package pgnotify is the broker between processes that share a PostgreSQL database: LISTEN and
-// NOTIFY.
+// Package pgnotify is the broker between processes that share a PostgreSQL database. It uses LISTEN
+// and NOTIFY.
 //
-// Whoever announces or publishes never waits for the database. What is to be told waits in memory,
-// where announcements of one line and empty messages on one topic are merged, until the sender has
-// told it: the first at once, what comes then at most every 2 ms, many in one statement, and an
-// empty message on one topic again at most every 20 ms. The receivers of this process do not wait
-// for that; they are told at once, and the echo of a process's own notifications is left out.
+// Announce and Publish never wait for the database. They put a notification into memory, and the
+// sender sends it. While it waits there, announcements of one line are merged, and so are empty
+// messages on one topic. The sender sends the first notification at once, then at most every 2 ms,
+// many in one statement. It sends empty messages on one topic at most every 20 ms. Receivers in the
+// same process hear at once, without the database, and the broker drops the echo of its own
+// notifications.
 //
-// A NOTIFY is a transaction of its own and writes nothing, because all transactions of a cluster
-// that notify commit one after the other. Messages of up to 1 KiB travel in it. Larger ones lie in
-// the table messages of the schema, from which whoever publishes further ones removes those older
-// than a minute. Every role that may connect to the database can listen: what is secret does not
-// belong into a message.
+// Each NOTIFY is a transaction of its own that writes nothing, because transactions that notify
+// commit one after the other in the whole cluster. A message of up to 1 KiB travels in its
+// notification. A larger one is a row in the table messages of the schema. A publisher that adds
+// such a row removes those that are older than a minute. Every role that may connect to the
+// database can listen, so a message must not hold a secret.
 //
-// One connection listens. When it is lost nobody knows what was not heard, so once it is back every
-// line that was ever waited for counts as announced, and every subscription is told that it lost
-// messages. An idle broker sends no statement at all: that a listener is dead is found by the calls
-// of [Broker.Do], such as the renewal of a lease, and in the end by TCP.
+// One connection listens. When it is lost, notifications may be missed. So when it is back, every
+// line that was ever waited for counts as announced, and every subscription signals Lost. An idle
+// broker sends no statement. It notices a dead connection by the calls of [Broker.Do], such as the
+// renewal of a lease, and in the end by TCP.
 package pgnotify
 
 import (
@@ -37,12 +38,12 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// DDL makes the one table that a broker needs, in the schema that is first in search_path: the
-// contents of messages that are too large for a notification. The broker's role needs USAGE on the
-// schema, and SELECT, INSERT, DELETE and, for the locks, UPDATE on the table.
+// DDL creates the one table that a broker needs, in the first schema of search_path. It has the
+// content of messages that are too large for a notification. The broker's role needs USAGE on the
+// schema, and SELECT, INSERT, DELETE and (for locks) UPDATE on the table.
 //
-// The table is unlogged, because a message is a hint: after a crash or a failover it is empty, and
-// every receiver has been told that it lost messages.
+// The table is unlogged, because a message is a hint. After a crash or a failover the table is
+// empty, and every receiver has been told that it lost messages.
 const DDL = `CREATE UNLOGGED TABLE messages (
 	id      uuid        PRIMARY KEY, -- of version 7, made by the publisher
 	content bytea       NOT NULL,
@@ -51,20 +52,18 @@ const DDL = `CREATE UNLOGGED TABLE messages (
 
 // Config configures a broker.
 type Config struct {
-	// DSN is the database, as a URL or as keywords and values, for the connection that listens. It
-	// has to lead to PostgreSQL itself: a pooler that hands out connections by the transaction lets
-	// nobody listen.
+	// DSN is the database for the connection that listens, as a URL or as keywords and values.
+	// Required. It must reach PostgreSQL itself, since nobody can listen through a pooler in
+	// transaction mode.
 	DSN string
-	// Params are run-time parameters of the connection that listens, for those who use it by
-	// [Broker.Do].
+	// Params are run-time parameters of the connection that listens. [Broker.Do] runs with them.
 	Params map[string]string
-	// Pool sends the notifications. It may go through a pooler; through one that hands out
-	// connections by the transaction with [pgx.QueryExecModeExec]. Nil: the connection that listens
-	// also sends.
+	// Pool sends the notifications. It may use a pooler; if that is in transaction mode, the pool
+	// must use [pgx.QueryExecModeExec]. Default: the connection that listens also sends.
 	Pool *pgxpool.Pool
-	// Schema holds the table messages; "pawl" by default. Brokers of one schema hear each other.
+	// Schema has the table messages. Brokers with the same schema hear each other. Default: "pawl".
 	Schema string
-	// Log takes what goes wrong and mends itself; [slog.Default] by default.
+	// Log receives failures that the broker recovers from. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -82,7 +81,8 @@ var _ broker.Broker = (*Broker)(nil)
 // parting is how long Close lets the sender tell what it has not told yet.
 const parting = time.Second
 
-// Open connects to the database and listens. The broker lives until Close, whatever becomes of ctx.
+// Open connects to the database and listens. The broker works until Close, even after ctx has
+// ended. A DSN or schema that cannot be right is of kind [job.Invalid].
 func Open(ctx context.Context, cfg Config) (*Broker, error) {
 	if cfg.Schema == "" {
 		cfg.Schema = "pawl"
@@ -123,13 +123,14 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 	return b, nil
 }
 
-// Close tells what has not been told yet, for a second at most, and ends every connection and
-// goroutine of the broker. Calls that wait, and later ones, answer Closed.
+// Close sends what still waits, for a second at most, and ends all connections and goroutines of
+// the broker. Calls that wait, and all later calls, return an error of kind [job.Closed]. Close can
+// be called again.
 func (b *Broker) Close() { b.close() }
 
-// Announce implements [broker.Broker]. Lines that others cannot be told of are an error: Invalid
-// for those with names that are too long for a notification, Unavailable when too much waits for a
-// database that cannot be reached.
+// Announce implements [broker.Broker]. After an error other processes do not hear of a line. The
+// error is of kind [job.Invalid] if a name is too long for a notification, and [job.Unavailable] if
+// too much already waits for a database that cannot be reached.
 func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 	b.hub.announce(lines)
 	notes := make([]note, len(lines))
@@ -144,7 +145,7 @@ func (b *Broker) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKi
 	return b.hub.wait(ctx, lines)
 }
 
-// Publish implements [broker.Broker]. Its errors are those of Announce; a message is at most 16
+// Publish implements [broker.Broker]. Its errors are those of Announce. A message has at most 16
 // MiB.
 func (b *Broker) Publish(_ context.Context, topic string, message []byte) error {
 	b.hub.deliver(topic, message)
@@ -156,14 +157,14 @@ func (b *Broker) Subscribe(_ context.Context, topic string) (broker.Subscription
 	return b.hub.subscribe(topic)
 }
 
-// Do runs f on the connection that listens, which goes on listening: what arrives meanwhile is told
-// after f. So the success of f proves that the broker hears. One f runs at a time, each should be
-// short, and has to leave the connection as it found it: outside a transaction and with every
-// result read. When there is no connection, Do waits for one until ctx ends, and answers
-// Unavailable then.
+// Do runs f on the connection that listens. The connection goes on listening, and what arrives
+// meanwhile is delivered after f. So a success of f proves that the broker hears. One f runs at a
+// time, and should be short. It must leave the connection outside a transaction and with every
+// result read. If there is no connection, Do waits for one. When ctx ends before there is one, the
+// error is of kind [job.Unavailable].
 //
-// The error is that of f. If f's context ended while a statement was under way, or the connection
-// broke, the broker connects anew.
+// Otherwise the error is that of f. If the context of f ended during a statement, or the connection
+// broke, the broker connects again.
 func (b *Broker) Do(ctx context.Context, f func(ctx context.Context, c *pgx.Conn) error) error {
 	return b.listener.do(ctx, f)
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	pace       = 2 * time.Millisecond  // between two notifications of one process
-	repetition = 20 * time.Millisecond // between two empty messages on one topic
-	firstRetry = 10 * time.Millisecond // after that twice as long each time,
-	lastRetry  = 5 * time.Second       // up to this
-	patience   = 5 * time.Second       // for one statement
-	portion    = 1000                  // notes in one statement
-	room       = 16 << 20              // bytes that may wait
+	pace        = 2 * time.Millisecond  // between two notifications of one process
+	repetition  = 20 * time.Millisecond // between two empty messages on one topic
+	firstRetry  = 10 * time.Millisecond // after that twice as long each time,
+	lastRetry   = 5 * time.Second       // up to this
+	sendTimeout = 5 * time.Second       // for one statement
+	portion     = 1000                  // notes in one statement
+	room        = 16 << 20              // bytes that may wait
 )
 
 // A sender tells the other processes. Its one loop sleeps while there is nothing to tell.
@@ -217,7 +217,7 @@ func (s *sender) flush(ctx context.Context, now time.Time) (next time.Time, err 
 		return next, nil
 	}
 	err = s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 		defer cancel()
 		return s.tell(ctx, conn, notes)
 	})
