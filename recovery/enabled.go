@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// IsEnabled asks whether what a document is about is enabled. NotFound: there is no such document.
+// IsEnabled reports whether the subject of a document is enabled. The error is of kind
+// [job.NotFound] if there is no such document.
 type IsEnabled func(ctx context.Context, tenant, kind, name string) (bool, error)
 
 // Test implements [Tester].
@@ -28,5 +29,5 @@ func (f IsEnabled) Test(ctx context.Context, q Question) (Answer, error) {
 	return Answer{Says: fmt.Sprintf("%s %s is disabled", kind, name)}, nil
 }
 
-// Private implements [Private]: each tenant has documents of its own.
+// Private implements [Private]: each tenant has its own documents.
 func (IsEnabled) Private() {}

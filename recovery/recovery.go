@@ -1,31 +1,32 @@
-// Package recovery finds out whether what blocks jobs has cleared: it tests groups of blocked jobs
-// when their policies say so, and writes down what came of that. Everything else about a group,
-// such as who goes then and how fast, is decided by its row: see [groups.Group].
+// Package recovery finds out whether the conditions that block jobs have cleared. It tests groups
+// of blocked jobs when their policies say so, and writes down the results. The row of a group
+// decides the rest, such as which jobs go then and how fast: see [groups.Group].
 //
-//   - A tester ([Tester]) finds out about one condition. Testers have names, in a map that is
-//     handed in; jobs that are blocked name one. A group whose tester nobody knows here is told so,
-//     which counts as a test.
-//   - A probe is one call of a tester, which answers all groups that ask the same of the world,
-//     whatever their conditions and tenants are. Who is blocked while it is under way is not meant
-//     by its answer: it began before that. Where only some jobs may go ([Answer.May]) the groups
-//     share that, and those have what cannot be shared, or is too little for all, that have waited
-//     for the longest.
-//   - A host is what a probe asks: that of the parameter "host" or "url". A probe that names none
-//     stands for itself. At most [Config.PerHost] probes ask one host at the same time. Hosts that
-//     answered the newest probe, hosts that did not and those of which nothing is known have
-//     [Config.Parallel] places each for their probes. A tenant gets a further one while more are
-//     free than it has, and tenants take turns.
-//   - A probe is cut off after [Config.Timeout]: the groups are told that there was no answer, and
-//     their policies go on. If the tester does not return within half a second more it is left
-//     alone. It keeps its place at its host, so a host has at most PerHost of such probes, and
-//     nobody else waits for it.
-//   - Tests are a duty ([engine.Duty]): one process makes those of all groups, and one of each
-//     machine those that can be made there only. Functions that some processes have registered
-//     ([FuncPrefix]) are duties of their own, which go to those who have them. What a holder found
-//     is written down under its fence; what it had not written down the next holder tests again.
+//   - A tester ([Tester]) finds out about one kind of condition. The caller hands in a map of
+//     testers by name, and a blocked job names one of them. If a name is not in the map, that
+//     counts as a test, and the group is told.
+//   - A probe is one call of a tester. It answers all groups that ask the same question,
+//     whatever their conditions and tenants are. Its answer is not for a job that was blocked
+//     after it began. If only some jobs may go ([Answer.May]), the groups share them. The rest,
+//     and a number that is too small for all groups, goes to the groups that have waited
+//     longest.
+//   - A probe asks a host, which the parameter "host" or "url" names. A probe without these is
+//     its own host. At most [Config.PerHost] probes ask one host at a time. There are three
+//     pools of [Config.Parallel] places each: for hosts that answered their newest probe, for
+//     hosts that did not, and for hosts that are not known yet. A tenant gets one more place
+//     while more places are free than it has. Tenants are served round robin.
+//   - A probe is cut off after [Config.Timeout]. Its groups are told that there was no answer,
+//     and their policies go on. If the tester does not return within another half second, it is
+//     left behind. It still counts for its host, so a host has at most PerHost such probes, and
+//     nothing else waits for them.
+//   - Tests are a duty ([engine.Duty]). One process makes the tests of all groups, and one
+//     process of each machine makes the tests that are possible only there. Testers that are
+//     functions of a program ([FuncPrefix]) are duties of their own, for the processes that
+//     have registered them. The holder of a duty writes results under its fence. A test that it
+//     has not written down is made again by the next holder.
 //
-// Nobody polls: a holder sleeps until the next test is due, or until it is told of one that is due
-// earlier (see [engine.TestsTopic]).
+// Nothing polls: a holder sleeps until the next test is due, or until it hears of an earlier one
+// (see [engine.TestsTopic]).
 //
 // The package imports the contracts and package engine. Testers that reach out into the world are
 // in package testers.
@@ -46,34 +47,37 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// The names of testers that come with Pawl, with the parameters that they take.
+// Names of the testers that come with Pawl, and their parameters.
 const (
-	Enabled = "enabled" // kind, name: what the document of that kind and name is about is enabled
+	Enabled = "enabled" // kind, name: the document of that kind and name says that its subject is enabled
 	TCP     = "tcp"     // host, port: a connection can be made
 	HTTP    = "http"    // url, method (GET, or HEAD): a server answers, with a status below 500 that is not 429
 	Machine = "machine" // this process gets descriptors, and can start a process
-	// path, bytes: so much is free on the file system, for who is not root; system tells groups
-	// apart
-	Space     = "space"
-	Command   = "command"   // name, arg1, arg2, …: the program that is registered under the name ends with exit code 0
-	SSH       = "ssh"       // host, user, port: a login succeeds, with the keys that Pawl has
-	Scheduler = "scheduler" // system, queue: the scheduler of a system answers, and takes jobs
+	// Space: path, bytes. So many bytes are free on the file system, for users other than root. A
+	// parameter system tells groups apart.
+	Space = "space"
+	// Command: name, arg1, arg2, …. The program that is registered under the name ends with exit
+	// code 0.
+	Command   = "command"
+	SSH       = "ssh"       // host, user, port: a login with Pawl's keys succeeds
+	Scheduler = "scheduler" // system, queue: the scheduler of a system answers and takes jobs
 )
 
-// FuncPrefix begins the names of testers that are Go functions, which only the processes know that
-// have registered them.
+// FuncPrefix begins the name of a tester that is a Go function. Only the processes that have
+// registered it know it.
 const FuncPrefix = "go/"
 
-// A Tester finds out whether a condition has cleared. It is called by many goroutines at once. It
-// should return when ctx ends, and may be called anew at any time: a test changes nothing in the
-// world.
+// A Tester finds out whether a condition has cleared. Many goroutines call it at once. It must
+// change nothing in the world, because a test may be repeated at any time. It should return when
+// ctx ends.
 type Tester interface {
-	// Test returns what it found. An error says that it could not find out: jobs wait on, and
-	// people are told what it says.
+	// Test returns what it found. An error says that it could not find out: the jobs go on waiting,
+	// and people see the text of the error.
 	Test(ctx context.Context, q Question) (Answer, error)
 }
 
-// A Private tester answers for one tenant: groups of another one are asked for by themselves.
+// A Private tester answers for one tenant. Groups of different tenants are asked for one by one,
+// even if their questions are the same.
 type Private interface {
 	Tester
 	Private()
@@ -81,22 +85,25 @@ type Private interface {
 
 // A Question is what a tester is asked.
 type Question struct {
-	Tenant string // whose jobs wait; empty, unless the tester is [Private]
+	Tenant string // the tenant of the jobs that wait; set only if the tester is [Private]
 	Params map[string]string
 }
 
 // An Answer is what a tester found.
 type Answer struct {
 	Clear bool
-	May   int    // where it is clear: how many jobs, of all groups together, may go before it is tested again; 0: all
-	Says  string // one sentence, for people
-	// After is, where it is not clear, how long it is not to be tested again: that is what was
-	// asked for by who has the trouble.
+	// May is, if it is clear, how many jobs of all groups together may go before the next test; 0:
+	// all.
+	May int
+	// Says is one sentence for people.
+	Says string
+	// After is, if it is not clear, the shortest time until the next test. Whoever has the trouble
+	// asked for it, such as a server with Retry-After.
 	After time.Duration
 }
 
-// A Func is a tester that is a function. It has cleared when that returns no error; else the error
-// says why not.
+// A Func is a tester that is a function. The condition has cleared if it returns nil. Otherwise its
+// error says why not.
 type Func func(ctx context.Context, params map[string]string) error
 
 // Test implements [Tester].
@@ -107,46 +114,46 @@ func (f Func) Test(ctx context.Context, q Question) (Answer, error) {
 	return Answer{Clear: true}, nil
 }
 
-// Outcome is what became of a probe, for those who count.
+// Outcome is what became of a probe. It is for metrics.
 type Outcome string
 
 // The outcomes.
 const (
 	Cleared  Outcome = "clear"
 	NotClear Outcome = "not_clear"
-	Failed   Outcome = "error"   // it could not be found out
-	TimedOut Outcome = "timeout" // there was no answer in time
+	Failed   Outcome = "error"   // the tester could not find out
+	TimedOut Outcome = "timeout" // the tester did not answer in time
 )
 
-// Config configures tests. Store and Broker are required; the zero value of everything else works.
+// Config configures tests. Store and Broker are required.
 type Config struct {
 	Store  store.Groups
 	Broker broker.Broker
-	// Testers are those that are known here, by name.
+	// Testers are the testers that this process knows, by name.
 	Testers map[string]Tester
-	// Machine is the machine on which this process runs; empty: nothing is tested here that can be
-	// found out on one machine only.
+	// Machine is the machine on which this process runs. If it is empty, this process makes no test
+	// that is possible on one machine only.
 	Machine string
-	// Timeout is how long a probe may take; 30 s by default.
+	// Timeout is how long a probe may take. Default: 30 s.
 	Timeout time.Duration
-	// PerHost is how many probes ask one host at the same time; 2 by default.
+	// PerHost is how many probes may ask one host at a time. Default: 2.
 	PerHost int
-	// Parallel is how many probes of a duty are under way at the same time: at hosts that answered
-	// last, at those that did not, and as many at those of which nothing is known; 32 by default,
-	// of which one tenant has no more than half.
+	// Parallel is how many probes of a duty may be under way at a time in each of three pools: for
+	// hosts that answered last, for hosts that did not, and for unknown hosts. One tenant has at
+	// most half of a pool. Default: 32.
 	Parallel int
-	// Follow acts on what a test means for others, see [engine.Engine.Follow]; nil: nobody does.
+	// Follow acts on the effects of a test, see [engine.Engine.Follow]. Default: nothing is called.
 	Follow func(context.Context, store.Effects)
-	// Probed is told of each probe; nil: nobody is.
+	// Probed is called for each probe, with the name of its tester. Default: nothing is called.
 	Probed func(tester string, o Outcome)
-	// Log receives what operators should know; [slog.Default] by default.
+	// Log receives what operators should know. Default: [slog.Default].
 	Log *slog.Logger
 }
 
-// Recovery tests what blocks jobs. Make one with New.
+// Recovery tests the conditions that block jobs. [New] makes one.
 type Recovery struct{ cfg Config }
 
-// New returns a Recovery; its duties do the work.
+// New returns a Recovery. Its duties do the work.
 func New(cfg Config) *Recovery {
 	cfg.Testers = maps.Clone(cfg.Testers)
 	if cfg.Timeout <= 0 {
@@ -170,9 +177,9 @@ func New(cfg Config) *Recovery {
 	return &Recovery{cfg}
 }
 
-// Duties are what this process can test: what everybody can, what can be found out on its machine
-// only, and what its own functions find out. A process that only watches over the programs of a
-// machine tests what is to be tested there, and one that only works has its functions.
+// Duties returns the duties that this process may hold: the tests that every process can make,
+// those of its machine, and those of its own functions. A process with only the watcher role makes
+// the tests of its machine. A process with only the worker role makes those of its functions.
 func (r *Recovery) Duties() (all []engine.Duty) {
 	add := func(tester string, roles ...store.Role) {
 		all = append(all, r.duty(groups.DutyOf(tester, ""), roles...))

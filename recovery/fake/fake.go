@@ -1,5 +1,5 @@
-// Package fake has a tester that misbehaves on command, for tests: it stands for what is not there,
-// such as a host behind SSH, or a scheduler.
+// Package fake has a tester that misbehaves on command. In tests it stands for something that is
+// not there, such as a host behind SSH, or a scheduler.
 package fake
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// A Tester implements [recovery.Tester]. What it asks is what the parameter "host" names; the zero
-// value is ready to use, and all is down.
+// A Tester implements [recovery.Tester]. The parameter "host" names what it tests. The zero value
+// is ready to use, and every host is down.
 type Tester struct {
 	mu    sync.Mutex
 	knobs map[string]Knobs // guarded by mu: by host
@@ -26,22 +26,21 @@ type Knobs struct {
 	Up    bool
 	May   int
 	Says  string
-	Err   error         // the test fails with it
-	Takes time.Duration // for how long a test is under way
-	Hangs bool          // it is under way until its context ends
-	// Deaf is what a test waits for that does not hear that its context has ended; nil: all hear
-	// it.
+	Err   error         // if set, the test fails with it
+	Takes time.Duration // how long a test takes
+	Hangs bool          // the test takes until its context ends
+	// Deaf, if set, makes a test deaf to the end of its context: it waits for this channel first.
 	Deaf  chan struct{}
 	Panic bool
 }
 
-// A Call is a test that was made.
+// A Call is a test that began.
 type Call struct {
 	recovery.Question
 	At time.Time
 }
 
-// Set turns the knobs of a host. Tests that are under way go by those that are set when they end.
+// Set sets how a host behaves. A test that is under way answers by the knobs at its end.
 func (t *Tester) Set(host string, k Knobs) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +50,8 @@ func (t *Tester) Set(host string, k Knobs) {
 	t.knobs[host] = k
 }
 
-// Calls returns the tests of a host that were begun, the oldest first; all, where host is empty.
+// Calls returns the tests of a host that have begun, the oldest first. If host is empty, it returns
+// those of all hosts.
 func (t *Tester) Calls(host string) (calls []Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *Tester) Calls(host string) (calls []Call) {
 	return calls
 }
 
-// Most returns how many tests of a host were under way at once.
+// Most returns how many tests of a host were under way at the same time, at most.
 func (t *Tester) Most(host string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

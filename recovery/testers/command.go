@@ -16,14 +16,15 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// Command runs programs that whoever runs the site has registered, by name: what starts each, and
-// its first arguments. Parameters: name, and further arguments as arg1, arg2 and so on. No shell
-// has a part in it, and no job names a program.
+// Command runs programs that the operator of the site has registered. The map gives for each name
+// the program and its first arguments. Parameters: name, and further arguments as arg1, arg2 and so
+// on. No shell reads them, and no job can name a program that is not registered.
 //
-// Exit code 0 says that the condition has cleared; if the first line of the output is "may N", for
-// N jobs. The last line of the output is what is said of the test. A program that takes too long is
-// killed with its process group. Of the environment it gets where programs and its home are, the
-// language and the time zone; no setting of Pawl, of which some are secret.
+// Exit code 0 says that the condition has cleared. If the first line of the output is "may N", it
+// has cleared for N jobs. The last line of the output is [recovery.Answer.Says]. A program that
+// takes too long is killed with its process group. It gets from the environment only PATH, its user
+// and home, the language and the time zone, and TMPDIR. It gets no setting of Pawl, since some are
+// secret.
 type Command map[string][]string
 
 // passedOn are the variables that a program gets.

@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// Machine looks whether this process gets descriptors from the machine, and can start a process. It
-// takes no parameters.
+// Machine tests whether this process can open descriptors and start a process. It has no
+// parameters.
 type Machine struct{}
 
 // fewDescriptors is how many are opened: about what a step has open at a time.

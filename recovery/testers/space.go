@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// Space looks whether a file system has room, for who is not root: bytes, and for one more file.
-// Parameters: path, a file or folder that is there, and bytes, which is 1 by default; others, by
-// which groups are told apart, are not looked at.
+// Space tests whether a file system has room, for users other than root: so many bytes, and one
+// more file. Parameters: path, an existing file or folder, and bytes, which is 1 by default. It
+// ignores other parameters, which tell groups apart.
 type Space struct{}
 
 // readOnly is set in the flags of a file system that takes nothing (ST_RDONLY of statvfs).

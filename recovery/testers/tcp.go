@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// TCP makes a connection, and closes it. Parameters: host, port.
+// TCP makes a connection and closes it. Parameters: host and port.
 type TCP struct{ Dial Dial }
 
 // Test implements [recovery.Tester].

@@ -1,6 +1,6 @@
 // Package testers has the testers of package recovery that reach out into the world: they make
-// connections, ask servers, look at file systems and run programs. A process that is to test what
-// they find out hands them to its service, see [All].
+// connections, ask servers, look at file systems and run programs. A process that makes such tests
+// hands them to its service: see [All].
 package testers
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// A Dial makes a connection, as [net.Dialer.DialContext] does, which is meant where there is none.
+// A Dial makes a connection, as [net.Dialer.DialContext] does. Nil means that function.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (d Dial) orUsual() Dial {
@@ -21,8 +21,8 @@ func (d Dial) orUsual() Dial {
 	return d
 }
 
-// All returns the testers by name. Programs are those that a [Command] may run, by name: what
-// starts each, and its arguments. Those that go to servers do so by dial.
+// All returns the testers by name. A [Command] may run the programs, which are given by name with
+// their first arguments. Testers that go to servers connect with dial.
 func All(programs map[string][]string, dial Dial) map[string]recovery.Tester {
 	return map[string]recovery.Tester{
 		recovery.TCP:     TCP{dial},
