@@ -1,11 +1,11 @@
-// Package auth tells who calls: whoever has the token of a data folder, a program that one of its
-// jobs runs, or another process of the service ([Peers]).
+// Package auth tells who makes a request: a holder of the token of a data folder, a program that a
+// job runs, or another process of the service ([Peers]).
 //
-// A token is pawl_ (or pawl_job_) and small letters and digits, of which the last seven check the
-// others, so that tools that look for secrets can find it and one that was cut off is told from a
-// wrong one. Of the folder's token a process keeps only the SHA-256, and compares in constant time.
-// The token of a program is made from its job and the number of its launch under a key of the
-// folder; it is kept nowhere, and worth nothing once that launch has ended.
+// A token is pawl_ (or pawl_job_), followed by lower-case letters and digits. The last seven are a
+// checksum of the rest. So tools that look for secrets can find a token, and one that was cut off
+// is told from a wrong one. A process keeps only the SHA-256 of the folder's token, and compares in
+// constant time. The token of a program is made from its job and its launch, with a key of the
+// folder. It is stored nowhere, and is worth nothing once that launch has ended.
 package auth
 
 import (
@@ -29,26 +29,26 @@ const (
 	jobPrefix = "pawl_job_"
 )
 
-// A Caller is who calls.
+// A Caller is who makes a request.
 type Caller struct {
 	Principal string
-	Job       job.ID // of the running job whose program calls; zero: none
-	Launch    int    // the number of its launch
+	Job       job.ID // set if the caller is the program of a running job
+	Launch    int    // the launch of that program
 }
 
-// Keys are what the tokens of one folder are checked with. They are safe for concurrent use.
+// Keys check the tokens of one folder. They are safe for concurrent use.
 type Keys struct {
-	// Principal is in whose name the holder of the folder's token acts.
+	// Principal is the user in whose name the holder of the folder's token acts.
 	Principal string
-	// Find returns the job of a program that calls.
+	// Find returns the job of a program that makes a request.
 	Find func(context.Context, job.ID) (job.Job, error)
 
 	admin  [sha256.Size]byte // of the folder's token
 	launch []byte            // the key of programs' tokens
 }
 
-// Caller tells who made a request. Its error is of kind [job.Denied], and says what to send, or of
-// another kind when it cannot be found out now.
+// Caller returns who made a request. If the request may not pass, the error is of kind [job.Denied]
+// and says what to send. The error is of another kind if that cannot be found out now.
 func (k *Keys) Caller(r *http.Request) (Caller, error) {
 	if r.Header.Get("Authorization") == "" {
 		return Caller{}, job.Errorf(job.Denied, "this address needs a token: send the header \"Authorization: "+
@@ -91,7 +91,7 @@ func (k *Keys) program(ctx context.Context, token string) (Caller, error) {
 	return c, nil
 }
 
-// Program returns the token of a program.
+// Program returns the token of the program of a launch.
 func (k *Keys) Program(id job.ID, launch int) string {
 	content := binary.BigEndian.AppendUint32(id[:], uint32(launch))
 	return sealed(jobPrefix, append(content, k.sign(content)...))

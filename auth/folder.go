@@ -16,12 +16,12 @@ import (
 
 // Files in a data folder.
 const (
-	TokenFile = "token"   // the token of whoever may do everything
+	TokenFile = "token"   // the token that allows everything
 	keyFile   = "job-key" // the key of programs' tokens
 )
 
-// Open reads the keys of a data folder, and makes those that it has none of. A file that others
-// than its owner may read is refused.
+// Open reads the keys of a data folder, and makes those that are missing. It refuses a file that
+// users other than its owner may read.
 func Open(dir string) (*Keys, error) {
 	token, err := once(filepath.Join(dir, TokenFile), newToken)
 	if err != nil {

@@ -23,34 +23,34 @@ const (
 	peerLeeway = 10 * time.Second
 )
 
-// What one process may ask of another.
+// What a [Grant] allows.
 const (
-	PeerRead   = "read"   // the files and logs of a job
-	PeerDelete = "delete" // to delete it
+	PeerRead   = "read"   // read the files and logs of a job
+	PeerDelete = "delete" // delete a job
 )
 
-// A Grant is what one process may ask of another one, of another machine: one thing of one job, in
-// the name of whoever asked the first one.
+// A Grant is what a process may ask of a process on another machine: one thing about one job, in
+// the name of the user who asked the first process.
 type Grant struct {
 	Principal string
 	Job       job.ID
 	Does      string // PeerRead or PeerDelete
 }
 
-// Peers makes and checks the tokens with which processes of one service, on several machines, ask
-// each other. A token is pawl_peer_ and a JSON Web Token (HS256) under a key that all processes
-// find in their database. It is for one machine, for one minute by the database's clock, and for
-// one [Grant]. It is safe for concurrent use.
+// Peers makes and checks the tokens that processes of one service, on several machines, send each
+// other. A token is pawl_peer_ and a JSON Web Token (HS256). All processes find its key in their
+// database. A token is for one machine, for one minute on the database's clock, and for one
+// [Grant]. Peers is safe for concurrent use.
 type Peers struct {
-	Machine string // of this process
-	Tenant  string // whose jobs it serves
+	Machine string // the machine of this process
+	Tenant  string // the tenant that this process serves
 	// Key returns the key of the service; see [PeerKeySize].
 	Key func(context.Context) ([]byte, error)
-	// Now is the time on the database's clock.
+	// Now returns the time on the database's clock.
 	Now func() time.Time
 }
 
-// PeerKeySize is the length of the key of a service, in bytes.
+// PeerKeySize is the length in bytes of the key of a service.
 const PeerKeySize = 32
 
 // peerClaims is what a token says.
@@ -61,7 +61,7 @@ type peerClaims struct {
 	Does   string `json:"does"`
 }
 
-// Token returns a token for a process of a machine.
+// Token returns a token for a request to a process on a machine.
 func (p *Peers) Token(ctx context.Context, machine string, g Grant) (string, error) {
 	key, err := p.Key(ctx)
 	if err != nil {
@@ -81,11 +81,12 @@ func (p *Peers) Token(ctx context.Context, machine string, g Grant) (string, err
 	return peerPrefix + signed, nil
 }
 
-// FromPeer reports whether a request comes with a token of another process.
+// FromPeer reports whether a request has a token of another process.
 func FromPeer(r *http.Request) bool { return strings.HasPrefix(bearer(r), peerPrefix) }
 
-// Caller tells what a process that made a request may ask. Its error is of kind [job.Denied], and
-// says what is wrong, or of another kind when it cannot be found out now.
+// Caller returns what a process that made a request may ask. If its token is not valid, the error
+// is of kind [job.Denied] and says what is wrong. The error is of another kind if that cannot be
+// found out now.
 func (p *Peers) Caller(r *http.Request) (Grant, error) {
 	text, ok := strings.CutPrefix(bearer(r), peerPrefix)
 	if !ok {

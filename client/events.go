@@ -15,15 +15,19 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// An EventQuery says which events are wanted. The zero value is all there are.
+// An EventQuery says which events are wanted. The zero value means all events.
 type EventQuery struct {
-	Job    job.ID     // only those of one job
-	Filter job.Filter // only those of jobs that it chooses; state and code are those of the event. Not with Job
-	// only those that lead to one of these states, or were written under one of these names. Not
-	// with Job
+	// Job, if it is set, asks for the events of this job only.
+	Job job.ID
+	// Filter asks for the events of the jobs that it chooses. For the fields state and code it
+	// looks at the event. It cannot be used together with Job.
+	Filter job.Filter
+	// Types asks for events that lead to one of these states, or were written under one of these
+	// names. It cannot be used together with Job.
 	Types []string
-	After string // only those after a cursor, as events have them
-	// Follow waits for more until ctx ends, or the one job has ended.
+	// After asks for events after a cursor. Each event has its cursor.
+	After string
+	// Follow waits for more events, until ctx ends or the one Job has ended.
 	Follow bool
 }
 
@@ -47,10 +51,12 @@ func (q *EventQuery) request() (path string, v url.Values) {
 	return path, v
 }
 
-// Events yields events in the order in which they were committed, each one once. An error is
-// yielded last. A stream that breaks off, or that the service ends because it stops, is taken up
-// again behind its last event, as often without one as [Options].Tries says. Where that is once,
-// the end of the service ends the events, without an error.
+// Events yields events in the order in which they were committed, each one once. An error is the
+// last that it yields.
+//
+// If the stream breaks, or the service ends it because it stops, Events goes on after the last
+// event. It gives up after [Options].Tries tries without an event. If that is one, as with [New],
+// the end of the service ends the events without an error.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		s := stream{cursor: q.After}
@@ -121,7 +127,7 @@ func (c *Client) listen(ctx context.Context, q EventQuery, s *stream, yield func
 	}
 }
 
-// Cursor returns the cursor from which those events are had that are committed from now on.
+// Cursor returns a cursor that is followed by the events that are committed from now on.
 func (c *Client) Cursor(ctx context.Context) (string, error) {
 	resp, err := c.open(ctx, "/v1/events", url.Values{"after": {"end"}}, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {

@@ -24,13 +24,13 @@ func (c *Client) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
 	return answer.Files, err
 }
 
-// OpenOutput opens a file of a job, which the caller closes.
+// OpenOutput opens a file of a job. The caller closes it.
 func (c *Client) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadCloser, error) {
 	return c.openOutput(ctx, id, name, nil)
 }
 
-// OpenOutputFrom opens a file of a job from a byte on, counted from 0, so that what was read before
-// is not read again. The size that it answers is that of the rest.
+// OpenOutputFrom opens a file of a job at byte from, counted from 0. It goes on with a file that
+// was read up to there. The size in its answer is that of the rest. The caller closes the file.
 func (c *Client) OpenOutputFrom(ctx context.Context, id job.ID, name string, from int64) (pawl.File, io.ReadCloser,
 	error,
 ) {
@@ -57,7 +57,8 @@ func (c *Client) openOutput(ctx context.Context, id job.ID, name string, header 
 	return f, resp.Body, nil
 }
 
-// Log opens the log of a job, which the caller closes. Until is not sent: close the log instead.
+// Log opens the log of a job. The caller closes it. It does not send q.Until: close the log
+// instead.
 func (c *Client) Log(ctx context.Context, id job.ID, q pawl.LogQuery) (io.ReadCloser, error) {
 	v := url.Values{}
 	if q.Stderr {

@@ -14,13 +14,14 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Submission is jobs that are submitted together, all or none.
+// A Submission is a set of jobs that are accepted together, or not at all.
 type Submission struct {
-	Jobs []json.RawMessage // their specs
-	// what the specs share: maps are merged key by key, everything else is replaced; nil: nothing
+	Jobs []json.RawMessage // the specs of the jobs
+	// Defaults is a spec that the jobs share; nil: there is none. Maps are merged key by key,
+	// everything else in a job replaces the default.
 	Defaults json.RawMessage
-	// Key makes the call repeatable: within a day the same jobs under the same key are the same
-	// jobs. One is made for each call by default.
+	// Key makes the call repeatable: within a day, the same jobs under the same key are the same
+	// jobs. Default: a new key for each call.
 	Key string
 }
 
@@ -39,13 +40,13 @@ func (s *Submission) request(q url.Values) request {
 	}
 }
 
-// Submit submits specs, all or none, under an idempotency key, which is made here where it is
-// empty; see [pawl.Submission].
+// Submit submits specs, all or none, under an idempotency key. If key is empty it makes one. See
+// [pawl.Submission].
 func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
 	return c.SubmitAll(ctx, Submission{Jobs: specs, Key: key})
 }
 
-// SubmitAll submits jobs. Answers come in their order.
+// SubmitAll submits jobs. Its answers are in the order of the jobs.
 func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted, error) {
 	var answer struct {
 		Jobs []struct {
@@ -64,8 +65,8 @@ func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted
 	return list, nil
 }
 
-// SubmitWait submits jobs and waits so long for the end of all of them, in the service; it waits
-// for 5 minutes at most. ended says whether all have ended.
+// SubmitWait submits jobs, and the service waits until all of them have ended: up to wait, and for
+// 5 minutes at most. ended reports whether all have ended.
 func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool,
 	err error,
 ) {
@@ -74,8 +75,8 @@ func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duratio
 	return answer.Jobs, o.status == http.StatusOK, err
 }
 
-// RunFile submits the jobs of a file, or finds those that have not ended; see
-// [pawl.Service.RunFile]. A New run without a Call is given one.
+// RunFile submits the jobs of a file, or finds its jobs that have not ended; see
+// [pawl.Service.RunFile]. If run.New is set and run.Call is empty, it makes a Call.
 func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.RawMessage) (pawl.FileAnswer, error) {
 	if run.New && run.Call == "" {
 		run.Call = job.NewID().String()
@@ -90,12 +91,12 @@ func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.Ra
 	return answer, err
 }
 
-// Job returns one job.
+// Job returns a job.
 func (c *Client) Job(ctx context.Context, id job.ID) (pawl.View, error) {
 	return fetch[pawl.View](ctx, c, of(id), nil)
 }
 
-// Find returns the job that ref names; see [pawl.Service.Find].
+// Find returns the job that ref names, by its name or a part of its id; see [pawl.Service.Find].
 func (c *Client) Find(ctx context.Context, ref string, hidden bool) (pawl.View, error) {
 	v := url.Values{"job": {ref}}
 	if hidden {
@@ -121,7 +122,8 @@ func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
 	return fetch[pawl.Views](ctx, c, "/v1/jobs", v)
 }
 
-// Jobs yields all jobs that a query chooses, page by page of its limit. An error is yielded last.
+// Jobs yields all jobs that a query chooses. It asks for pages of the query's limit. An error is
+// the last that it yields.
 func (c *Client) Jobs(ctx context.Context, q store.Query) iter.Seq2[pawl.View, error] {
 	return func(yield func(pawl.View, error) bool) {
 		for more := true; more; more = q.Cursor != "" {
@@ -140,14 +142,14 @@ func (c *Client) Jobs(ctx context.Context, q store.Query) iter.Seq2[pawl.View, e
 	}
 }
 
-// Counts are how many jobs a filter chooses.
+// Counts are how many jobs a filter chooses, by state.
 type Counts struct {
-	States map[job.State]int `json:"states"` // those that have none are left out
+	States map[job.State]int `json:"states"` // states without jobs are left out
 	Total  int               `json:"total"`
-	Since  time.Time         `json:"since,omitzero"` // only jobs submitted since then were looked at
+	Since  time.Time         `json:"since,omitzero"` // if set, only jobs that were submitted since then are counted
 }
 
-// Count counts the jobs that a filter chooses, by state.
+// Count counts the jobs that a filter chooses.
 func (c *Client) Count(ctx context.Context, f job.Filter) (Counts, error) {
 	v := url.Values{}
 	if len(f) > 0 {
@@ -156,8 +158,8 @@ func (c *Client) Count(ctx context.Context, f job.Filter) (Counts, error) {
 	return fetch[Counts](ctx, c, "/v1/counts", v)
 }
 
-// Request returns the spec of a job as it was given, or as it was resolved: NotFound before that is
-// done.
+// Request returns the spec of a job: as it was given, or with resolved as it is run. The error is
+// of kind [job.NotFound] if it is not resolved yet.
 func (c *Client) Request(ctx context.Context, id job.ID, resolved bool) (json.RawMessage, error) {
 	v := url.Values{}
 	if resolved {
@@ -166,20 +168,21 @@ func (c *Client) Request(ctx context.Context, id job.ID, resolved bool) (json.Ra
 	return fetch[json.RawMessage](ctx, c, of(id)+"/request", v)
 }
 
-// A History is what has happened to a job, and how long it has been in each state.
+// A History is all that has happened to a job, and how long it was in each state.
 type History struct {
 	Events []job.Event `json:"events"`
-	Spent  []Spent     `json:"spent,omitempty"` // in the order in which the states were first entered
+	Spent  []Spent     `json:"spent,omitempty"` // in the order in which the job first came to the states
 }
 
-// Spent is how long a job has been in a state, the present one until now.
+// Spent is how long a job has been in a state, all times together. The present state counts until
+// now.
 type Spent struct {
 	State   job.State `json:"state"`
 	Seconds float64   `json:"seconds"`
-	Times   int       `json:"times"` // how often it has entered it
+	Times   int       `json:"times"` // how often the job has come to the state
 }
 
-// History returns all events of one job.
+// History returns all events of a job.
 func (c *Client) History(ctx context.Context, id job.ID) (History, error) {
 	return fetch[History](ctx, c, of(id)+"/history", nil)
 }
@@ -194,7 +197,7 @@ func (c *Client) Resubmit(ctx context.Context, id job.ID) (pawl.View, error) {
 	return v, err
 }
 
-// Delete deletes a job that has ended, with its files in the service's own folders.
+// Delete deletes a job that has ended, and its files in the service's own folders.
 func (c *Client) Delete(ctx context.Context, id job.ID) error {
 	return c.remove(ctx, of(id))
 }
@@ -208,7 +211,7 @@ func (c *Client) remove(ctx context.Context, path string) error {
 	return err
 }
 
-// Hide hides a job that has ended, so that lists leave it out, or shows it again.
+// Hide hides a job that has ended, so that lists leave it out. With hidden false it shows it again.
 func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (pawl.View, error) {
 	path := of(id) + "/unhide"
 	if hidden {
@@ -219,8 +222,8 @@ func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (pawl.View, e
 	return v, err
 }
 
-// Annotate merges labels and notes into those of a job; or they take the place of those, field by
-// field.
+// Annotate merges labels and notes into those of a job. With replace it replaces the fields that a
+// sets.
 func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (pawl.View, error) {
 	method := http.MethodPatch
 	if replace {
@@ -231,8 +234,8 @@ func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, repl
 	return v, err
 }
 
-// Bulk does one action with all jobs that a filter chooses; an empty one chooses all. Only a dry
-// run is repeated: the answer to another call would not count what the first one did.
+// Bulk does one action with all jobs that a filter chooses. An empty filter chooses all. Only a dry
+// run is repeated: a repeated action would not count what the first call did.
 func (c *Client) Bulk(ctx context.Context, b pawl.Bulk) (pawl.BulkAnswer, error) {
 	body := struct {
 		Action pawl.Action `json:"action"`

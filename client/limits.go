@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Limits returns the limits that are set, and the keys that are in use; see [pawl.Service.Limits].
+// Limits returns the limits that are set and the keys that are in use; see [pawl.Service.Limits].
 func (c *Client) Limits(ctx context.Context) ([]pawl.LimitUse, error) {
 	answer, err := fetch[struct {
 		Items []pawl.LimitUse `json:"items"`
@@ -17,18 +17,19 @@ func (c *Client) Limits(ctx context.Context) ([]pawl.LimitUse, error) {
 	return answer.Items, err
 }
 
-// Limit returns one key, with its owners.
+// Limit returns the use of one key, with its owners.
 func (c *Client) Limit(ctx context.Context, key string) (pawl.LimitUse, error) {
 	return fetch[pawl.LimitUse](ctx, c, ofLimit(key), nil)
 }
 
-// SetLimit sets how many jobs may have turns of a key; see [pawl.Service.SetLimit].
+// SetLimit sets how many jobs may have a turn of a key at the same time; see
+// [pawl.Service.SetLimit].
 func (c *Client) SetLimit(ctx context.Context, l job.Limit) (set pawl.LimitUse, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPut, path: ofLimit(l.Key), body: l}, &set)
 	return set, err
 }
 
-// RemoveLimit takes a limit away.
+// RemoveLimit removes the limit of a key.
 func (c *Client) RemoveLimit(ctx context.Context, key string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: ofLimit(key)}, nil)
 	return err

@@ -12,14 +12,14 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Peer asks a process of another machine; it is a [pawl.Peer]. Each request has a token of its
-// own, and is made once.
+// A Peer makes calls to a process on another machine. It implements [pawl.Peer]. Each request has
+// its own token, and is made once.
 type Peer struct {
 	// Address is the URL of the process.
 	Address string
-	// Token returns the token for a request: to read the files of a job, or to delete it.
+	// Token returns the token for a request: to delete the job, or else to read its files and logs.
 	Token func(ctx context.Context, id job.ID, deletes bool) (string, error)
-	// HTTP sends the requests; see [Options].
+	// HTTP sends the requests; see [Options].HTTP.
 	HTTP *http.Client
 }
 

@@ -24,14 +24,15 @@ func (c *Client) BlockedBy(ctx context.Context, group string) (pawl.BlockedGroup
 	return fetch[pawl.BlockedGroup](ctx, c, ofGroup(group), nil)
 }
 
-// ActOnGroup does what a person wants of a group of blocked jobs; see [pawl.Service.ActOnGroup].
+// ActOnGroup carries out an action of a person on a group of blocked jobs; see
+// [pawl.Service.ActOnGroup].
 func (c *Client) ActOnGroup(ctx context.Context, want groups.Action, group string) (g pawl.BlockedGroup, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: ofGroup(group) + "/" + verb(want)}, &g)
 	return g, err
 }
 
-// ActOnJob does so for one blocked job: it lets it go on at once, or fails it, or has its group
-// tested.
+// ActOnJob carries out the action for one blocked job: it lets the job go on at once, fails it, or
+// has its group tested.
 func (c *Client) ActOnJob(ctx context.Context, want groups.Action, id job.ID) (v pawl.View, err error) {
 	o, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/" + verb(want)}, &v)
 	if want != groups.TryNow && o.repeated && job.KindOf(err) == job.Conflict {

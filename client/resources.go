@@ -11,33 +11,33 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Resources are the documents of one kind.
+// Resources are the documents of one kind on the service.
 type Resources[T any] struct {
 	c    *Client
 	path string
 }
 
-// Queues are where jobs wait.
+// Queues returns the documents of queues, in which jobs wait for workers.
 func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, "/v1/queues"} }
 
-// Systems are where programs run.
+// Systems returns the documents of systems, on which programs run.
 func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
 
-// Retentions say for how long jobs are kept that have ended. There is one, named
-// [job.DefaultRetention].
+// Retentions returns the documents that say how long jobs are kept after their end. There is one of
+// them: [job.DefaultRetention].
 func (c *Client) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{c, "/v1/retentions"}
 }
 
-// Policies say for how long jobs wait that are blocked, and when it is tested whether they may go
-// on.
+// Policies returns the documents that say how long blocked jobs wait, and when their conditions are
+// tested.
 func (c *Client) Policies() Resources[job.RecoveryPolicy] {
 	return Resources[job.RecoveryPolicy]{c, "/v1/policies"}
 }
 
 func (r Resources[T]) of(name string) string { return r.path + "/" + url.PathEscape(name) }
 
-// List returns all documents, by name.
+// List returns all documents, sorted by name.
 func (r Resources[T]) List(ctx context.Context) ([]pawl.Resource[T], error) {
 	answer, err := fetch[struct {
 		Items []pawl.Resource[T] `json:"items"`
@@ -45,14 +45,15 @@ func (r Resources[T]) List(ctx context.Context) ([]pawl.Resource[T], error) {
 	return answer.Items, err
 }
 
-// Resource returns one document.
+// Resource returns the document with a name.
 func (r Resources[T]) Resource(ctx context.Context, name string) (pawl.Resource[T], error) {
 	return fetch[pawl.Resource[T]](ctx, r.c, r.of(name), nil)
 }
 
-// Apply writes a document in the place of the one of a name, and reports whether there was none.
-// Version must be that of the document that is there (0: there must be none), else it is a
-// Conflict; or [pawl.AnyVersion], with which the call is repeated if need be.
+// Apply creates or replaces the document with a name. created reports whether there was none.
+// version must be the version of the present document, or 0 if there must be none. Otherwise the
+// error is of kind [job.Conflict]. With [pawl.AnyVersion] it replaces any version, and only then
+// the call is repeated.
 func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage,
 	version int64,
 ) (res pawl.Resource[T], created bool, err error) {
@@ -68,7 +69,7 @@ func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessag
 	return res, o.status == http.StatusCreated, err
 }
 
-// Disable disables what a document is about, or enables it again.
+// Disable disables the subject of a document. With disabled false it enables it again.
 func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (pawl.Resource[T], error) {
 	verb := "/enable"
 	if disabled {

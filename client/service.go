@@ -2,21 +2,21 @@ package client
 
 import "context"
 
-// An Identity is who a caller is to the service.
+// An Identity is the caller as the service knows it.
 type Identity struct {
 	Principal string `json:"principal"`
 	Tenant    string `json:"tenant"`
 }
 
-// Whoami returns as whom the service knows the caller.
+// Whoami returns who the caller is for the service.
 func (c *Client) Whoami(ctx context.Context) (Identity, error) {
 	return fetch[Identity](ctx, c, "/v1/whoami", nil)
 }
 
-// A Version is what a service is.
+// A Version describes the build of a service.
 type Version struct {
-	Version string `json:"version"` // of its build
-	API     int    `json:"api"`     // see [Revision]
+	Version string `json:"version"` // the version of the build
+	API     int    `json:"api"`     // the revision of its API; see [Revision]
 }
 
 // Version returns the version of the service.

@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// Unix reaches a service on a Unix socket.
+// Unix reaches a service through the Unix socket name.
 func Unix(name string) http.RoundTripper {
 	return Dialed(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", name)
 	})
 }
 
-// Dialed reaches a service over connections that dial makes.
+// Dialed reaches a service through connections that dial makes.
 func Dialed(dial func(context.Context) (net.Conn, error)) http.RoundTripper {
 	return &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
@@ -25,8 +25,8 @@ func Dialed(dial func(context.Context) (net.Conn, error)) http.RoundTripper {
 	}
 }
 
-// Local reaches a service in this process: each request is a call of its handler, in a goroutine
-// that has ended when the body of the answer is closed. Answers that stream do so here, too.
+// Local reaches a service in this process. Each request is a call of its handler in a goroutine,
+// which has ended when the body of the answer is closed. Answers that stream do so here too.
 func Local(h http.Handler) http.RoundTripper { return local{h} }
 
 type local struct{ handler http.Handler }

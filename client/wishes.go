@@ -10,30 +10,30 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Cancel asks that a job end, and waits so long for that, in the service. obeyed says whether it
-// has; if not, the wish stands.
+// Cancel asks a job to end. The service waits up to wait for that. obeyed reports whether the job
+// has ended; if not, the wish stands.
 func (c *Client) Cancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishCancel, wait)
 }
 
-// ForceCancel asks that a job end, waits so long for that, and then gives it up: it ends although
-// its program may still run; see [pawl.Service.Abandon]. The service waits for 10 seconds where
-// wait is 0.
+// ForceCancel asks a job to end, waits up to wait, and then gives the job up: it ends although its
+// program may still run. See [pawl.Service.Abandon]. If wait is 0, the service waits for 10
+// seconds.
 func (c *Client) ForceCancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.wish(ctx, id, job.WishCancel, wait, true)
 }
 
-// Pause asks that a job stop until it is resumed; see [Client.Cancel].
+// Pause asks a job to stop until it is resumed. wait and obeyed are as with [Client.Cancel].
 func (c *Client) Pause(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishPause, wait)
 }
 
-// Resume lets a paused job go on; see [Client.Cancel].
+// Resume lets a paused job go on. wait and obeyed are as with [Client.Cancel].
 func (c *Client) Resume(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishResume, wait)
 }
 
-// Wish makes any of the three wishes.
+// Wish makes one of the three wishes: cancel, pause or resume.
 func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool,
 	err error,
 ) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Workers returns the processes that work; see [pawl.Service.Workers].
+// Workers returns the processes of the service; see [pawl.Service.Workers].
 func (c *Client) Workers(ctx context.Context) ([]pawl.Worker, error) {
 	answer, err := fetch[struct {
 		Items []pawl.Worker `json:"items"`
@@ -16,12 +16,12 @@ func (c *Client) Workers(ctx context.Context) ([]pawl.Worker, error) {
 	return answer.Items, err
 }
 
-// Worker returns one process, with the jobs in its hands.
+// Worker returns one process, with the jobs that it holds.
 func (c *Client) Worker(ctx context.Context, id job.ID) (pawl.WorkerView, error) {
 	return fetch[pawl.WorkerView](ctx, c, ofWorker(id), nil)
 }
 
-// Drain lets a process claim nothing more. What runs in it ends in its own time.
+// Drain makes a process claim nothing more. The jobs that run in it end in their own time.
 func (c *Client) Drain(ctx context.Context, id job.ID) (pawl.Worker, error) {
 	return c.steer(ctx, id, "/drain")
 }
@@ -31,7 +31,7 @@ func (c *Client) Undrain(ctx context.Context, id job.ID) (pawl.Worker, error) {
 	return c.steer(ctx, id, "/undrain")
 }
 
-// Stop lets a process end once nothing is left in its hands.
+// Stop makes a process end once it holds no job any more.
 func (c *Client) Stop(ctx context.Context, id job.ID) (pawl.Worker, error) {
 	return c.steer(ctx, id, "/stop")
 }
