@@ -1,38 +1,43 @@
-// Package api is the service's face for programs: REST over HTTP, with the paths and bodies of /v1.
+// Package api serves the REST API of the service. It reaches jobs through package pawl; package
+// client makes the calls. The operations, with their parameters after a colon, are:
 //
-//	POST   /v1/jobs                        submit one spec, or {"jobs": [spec, ...], "defaults": {...}}, all or none: wait
-//	GET    /v1/jobs                        list: filter, sort, limit, cursor
-//	GET    /v1/lookup                      one job by its name or a part of its id: job, hidden
-//	GET    /v1/counts                      how many jobs there are, by state: filter
-//	POST   /v1/bulk                        do something with all jobs that a filter chooses
-//	GET    /v1/jobs/{id}                   one job; DELETE deletes one that has ended
-//	GET    /v1/jobs/{id}/request           its spec as it was given: resolved
-//	GET    /v1/jobs/{id}/history           what happened to it, and how long it stood in each state
-//	GET    /v1/jobs/{id}/events            the same as server-sent events: after, follow, type; POST writes one
-//	GET    /v1/jobs/{id}/output            its files
-//	GET    /v1/jobs/{id}/output/{path}     the content of one
-//	GET    /v1/jobs/{id}/logs              what its program has written: stream, tail, follow
-//	POST   /v1/jobs/{id}/cancel            wish something of it: wait, force; and pause, resume
-//	POST   /v1/jobs/{id}/hide              leave it out of lists; and unhide
-//	POST   /v1/jobs/{id}/resubmit          submit its request once more
-//	PATCH  /v1/jobs/{id}/annotations       change labels and notes; PUT replaces them
-//	PUT    /v1/runs/{key}                  submit the jobs of a file, or find those that have not ended
-//	GET    /v1/events                      the events of all jobs: filter, type, after, follow
-//	POST   /v1/jobs/{id}/release           let a blocked job go on, or not: try, give-up
-//	GET    /v1/queues, /v1/systems,
-//	       /v1/policies, /v1/retentions    the documents; below them GET, PUT, DELETE of one, and enable, disable
-//	GET    /v1/recovery, /v1/recovery/{group} the groups of blocked jobs; POST below one: try, release, give-up
-//	GET    /v1/workers, /v1/workers/{id}   the processes that work; POST below one: drain, undrain, stop
-//	GET    /v1/schemas, /v1/schemas/{kind} JSON Schemas of a job and of the documents
-//	GET    /v1/whoami, /v1/version         who asks, and what answers
-//	GET    /healthz, /readyz, /metrics     for whoever watches over the service
-//	GET    /                               where all of this is
-//	GET    /docs, /openapi.json            all of this for people and for programs
+//	POST   /v1/jobs                     submit one job or {"jobs": [...], "defaults": {...}}: wait
+//	GET    /v1/jobs                     list: filter, sort, limit, cursor
+//	GET    /v1/lookup                   one job by its name or a part of its id: job, hidden
+//	GET    /v1/counts                   how many jobs there are, by state: filter
+//	POST   /v1/bulk                     one action on all jobs that a filter chooses
+//	PUT    /v1/runs/{key}               submit the jobs of a file, or find the unfinished ones
+//	GET    /v1/events                   the events of all jobs: filter, type, after, follow
+//	GET    /v1/jobs/{id}                one job; DELETE deletes one that has ended
+//	GET    /v1/jobs/{id}/request        its spec as it was given: resolved
+//	GET    /v1/jobs/{id}/history        what happened to it, and how long it was in each state
+//	GET    /v1/jobs/{id}/events         its events as a stream: after, follow, type; POST adds one
+//	GET    /v1/jobs/{id}/output         its files
+//	GET    /v1/jobs/{id}/output/{path}  the content of one file
+//	GET    /v1/jobs/{id}/logs           what its program has written: stream, tail, follow
+//	POST   /v1/jobs/{id}/cancel         ask it to end: wait, force; also pause and resume
+//	POST   /v1/jobs/{id}/release        let a blocked job go on; also try and give-up
+//	POST   /v1/jobs/{id}/hide           leave it out of lists; also unhide
+//	POST   /v1/jobs/{id}/resubmit       submit its request once more
+//	PATCH  /v1/jobs/{id}/annotations    change labels and notes; PUT replaces them
+//	GET    /v1/queues, /v1/systems, /v1/policies, /v1/retentions
+//	                                    documents; below: GET, PUT, DELETE, enable, disable
+//	GET    /v1/limits, /v1/limits/{key}
+//	                                    limits on turns; PUT and DELETE of one
+//	GET    /v1/recovery, /v1/recovery/{group}
+//	                                    groups of blocked jobs; POST below: try, release, give-up
+//	GET    /v1/workers, /v1/workers/{id}
+//	                                    processes; POST below one: drain, undrain, stop
+//	GET    /v1/schemas, /v1/schemas/{kind}
+//	                                    JSON Schemas of a job and of the documents
+//	GET    /v1/whoami, /v1/version      the caller, and the version of the service
+//	GET    /healthz, /readyz, /metrics  for monitoring
+//	GET    /                            links to all of this
+//	GET    /docs, /openapi.json         the documentation, for people and for programs
 //
-// Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). Errors are problems (RFC
-// 9457) with a code, which is the [job.ErrorKind]. Each answer has the id of its request in
-// X-Request-Id, and versions in Pawl-Version and Pawl-API. The package reaches jobs through package
-// pawl; package client is its other end.
+// Names are in snake_case, times in RFC 3339, durations as in Go ("90s"). An error is a problem
+// (RFC 9457) with a code, which is the [job.ErrorKind]. Each answer has the id of its request in
+// X-Request-Id, and versions in Pawl-Version and Pawl-API.
 package api
 
 import (
@@ -50,67 +55,68 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Revision is the number of the surface within /v1. It is raised when the surface grows.
+// Revision is the revision of the API within /v1. It is raised when the API grows.
 const Revision = 3
 
-// Config configures the handler. Service is required.
+// Config configures the handler.
 type Config struct {
+	// Service does what callers ask for. Required.
 	Service *pawl.Service
-	// Stopping ends streams that follow and calls that wait, when it is closed: what there is by
-	// then is sent. Nil: never.
+	// Stopping, when it is closed, ends streams that follow and calls that wait. They first send
+	// what they have. Default: never.
 	Stopping <-chan struct{}
-	// Auth tells who asks. Nil: everyone is the service's own principal, and may see what went
-	// wrong inside; requests of web pages are refused then. An error of kind [job.Denied] is status
-	// 401.
+	// Auth returns who makes a request. An error of kind [job.Denied] becomes status 401. Default:
+	// every caller is the service's own principal, and sees the errors of the inside; then requests
+	// of web pages are refused.
 	Auth func(*http.Request) (Caller, error)
-	// Inward says that the handler is for other processes of the service only: without login there
-	// is nothing.
+	// Inward says that the handler is for other processes of the service only. Then every path
+	// needs a login.
 	Inward bool
-	// Ready makes the checks of /readyz, which may take 10 s. Nil: the service is always ready.
+	// Ready makes the checks of /readyz. It has 10 s. Default: the service is always ready.
 	Ready func(context.Context) []Check
-	// Metrics answers /metrics. Nil: there is nothing there.
+	// Metrics serves /metrics. Default: there is nothing at that path.
 	Metrics http.Handler
-	// Answered is told of each request once it has been answered. Nil: nobody is.
+	// Answered is called after each request. Default: nothing is called.
 	Answered func(Answer)
-	// Prefix is the path under which a proxy serves the handler, such as /pawl. Requests may come
-	// with it or without it; links that are answered have it.
+	// Prefix is the path under which a proxy serves the handler, such as /pawl. A request may have
+	// it or not. Links in answers have it. Default: none.
 	Prefix string
+	// Limits bound what callers may ask for.
 	Limits Limits
-	// Version of the build; "dev" by default.
+	// Version is the version of the build. Default: "dev".
 	Version string
-	// Log takes what went wrong inside; [slog.Default] by default.
+	// Log receives the errors of the inside. Default: [slog.Default].
 	Log *slog.Logger
 }
 
-// A Caller is who asks.
+// A Caller is who makes a request.
 type Caller struct {
-	Principal string // empty: the service's own
-	// Job is set when the caller is the program of a running job, and Launch is the number of its
-	// launch. It may write events of that job and look at it, and nothing else.
+	Principal string // empty: the service's own principal
+	// Job is set if the caller is the program of a running job, and Launch is then the number of
+	// its launch. It may write events of that job and read the job, and nothing else.
 	Job    job.ID
 	Launch int
-	// Peer is set when the caller is another process of the service, of another machine, which asks
-	// in the name of Principal. It may do that with the job Job, and nothing else, and is answered
-	// from this machine.
+	// Peer is set if the caller is a process of the service on another machine, which asks in the
+	// name of Principal. It may do only that, with the job Job only, and this machine answers.
 	Peer PeerMay
 }
 
-// PeerMay is what another process may do with a job.
+// PeerMay is what a process on another machine may do with a job.
 type PeerMay string
 
-// What there is.
+// What peers may do.
 const (
-	PeerRead   PeerMay = "read"   // its files and logs
+	PeerRead   PeerMay = "read"   // read its files and logs
 	PeerDelete PeerMay = "delete" // delete it
 )
 
-// An Answer tells how a request was answered.
+// An Answer describes a request after it was answered.
 type Answer struct {
-	Operation                          string // the id of the operation in the OpenAPI document; empty: none fits
+	Operation                          string // its id in the OpenAPI document; empty: there is no such operation
 	Method, Path, Principal, RequestID string
-	Status                             int // 0: the connection broke before there was one
+	Status                             int // 0: the connection broke before a status was sent
 	Duration                           time.Duration
-	Bytes                              int64 // of the body
+	Bytes                              int64 // size of the body
 	Context                            context.Context
 }
 

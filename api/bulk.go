@@ -14,10 +14,10 @@ import (
 func (h *handler) registerBulk() {
 	register(h, operation{
 		id: "bulk", tag: "jobs", method: http.MethodPost, path: "/v1/bulk",
-		summary: "Do something with all jobs that a filter chooses",
-		about: "With those that were there when it began, newest first, in many transactions. A connection that " +
-			"breaks stops it between two of them; " +
-			"it can be repeated. An empty filter is refused unless all says that it is meant.",
+		summary: "Carry out an action on all jobs that a filter chooses",
+		about: "It takes the jobs that were there when it began, newest first, in many transactions. A connection " +
+			"that breaks stops it between two of them; " +
+			"the call can be repeated. An empty filter is refused unless all is set.",
 		body: &body{
 			schema: of[bulk],
 			examples: map[string]example{
@@ -33,20 +33,20 @@ func (h *handler) registerBulk() {
 
 // bulk is an action on many jobs.
 type bulk struct {
-	// What is done with each of them.
+	// The action that is carried out on each of them.
 	Action pawl.Action `json:"action"`
 
-	// Which jobs, in the grammar of lists.
+	// The jobs, in the grammar of lists.
 	Filter string `json:"filter,omitempty" maxLength:"4096" example:"owner=ada state=PENDING"`
 
-	// The filter is empty on purpose: all jobs.
+	// Says that the filter is empty on purpose: all jobs.
 	All bool `json:"all,omitempty"`
 
-	// Only say how many jobs the filter chooses.
+	// Only count the jobs that the filter chooses.
 	DryRun bool `json:"dry_run,omitempty"`
 
-	// Of a cancel: at once, also where it cannot be confirmed that nothing of a job runs any more;
-	// such a job ends with the code ABANDONED.
+	// For a cancel: end each job at once, even if it is not certain that nothing of it runs any
+	// more. Such a job ends with the code ABANDONED.
 	Force bool `json:"force,omitempty"`
 }
 

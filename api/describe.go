@@ -55,30 +55,30 @@ var worker = map[string]string{
 	"id": "The id of its session: one that lost its lease goes on under another.",
 	"state": "live; draining or stopping, which claim nothing more; ended, in good order; or gone: it was not " +
 		"heard of for longer than its lease.",
-	"since": "Since when it is gone or has ended; of one that lives when it began.",
+	"since": "When it was last heard of or ended; for one that lives, when it began.",
 	"host":  "The name of its host.", "pid": "Its process id there.",
-	"version": "Of its build.", "roles": "The parts that it plays: api, worker, recovery, watcher.",
+	"version": "The version of its build.", "roles": "Its roles: api, worker, recovery, watcher.",
 	"machine": "The id of its machine.",
 	"queues":  "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
 	"tenants": "The only tenants whose jobs it claims; missing: all.",
 	"slots":   "How many jobs it runs at once, by lane.",
 	"address": "The URL at which other processes reach its API; missing: nowhere.",
-	"held":    "How many jobs are in its hands.",
-	"oldest":  "The one of them that it has had for longest.", "started": "When its session began.",
-	"renewed": "When it was heard of last.", "until": "The end of its lease.",
+	"held":    "How many jobs it holds.",
+	"oldest":  "The job that it has held for longest.", "started": "When its session began.",
+	"renewed": "When it was last heard of.", "until": "The end of its lease.",
 }
 
 // resource describes the fields of a document of any kind.
 var resource = map[string]string{
-	"doc": "The document.", "version": "Raised by each change, and its ETag; 0: it is there without a document.",
-	"updated": "When it was changed last.",
+	"doc": "The document.", "version": "Raised by each change. It is also the ETag; 0: there is no document.",
+	"updated": "When it was last changed.",
 }
 
 // says describes the fields of types whose own tags do not. A test sees to it that every field of
 // every schema has a description, and that nothing here is of no field.
 var says = map[string]map[string]string{
 	"View": {
-		"id": "Its id.", "tenant": "The tenant to whom it belongs.", "owner": "The user to whom it belongs.",
+		"id": "Its id.", "tenant": "Its tenant.", "owner": "Its user.",
 		"kind": "What is run: app is a program, any other kind a task.",
 		"name": "For people; several jobs may have the same.",
 		"app":  "The registered app that it runs.", "state": "How far it has come.",
@@ -88,84 +88,84 @@ var says = map[string]map[string]string{
 		"session": "The process that works on it; missing: none does.",
 		"claim":   "The call that claimed it; missing: nobody holds it.",
 		"resume":  "Where work goes on after BLOCKED or PAUSED.",
-		"group":   "Of a blocked job: the group of all that wait for the same.",
-		"until": "Of a blocked job: when it fails unless what blocks it has cleared; missing: never, as while " +
-			"something of it may still run.", "wish": "What is asked for and not done yet.",
+		"group":   "For a blocked job: the group of jobs that wait for the same condition.",
+		"until": "For a blocked job: when it fails if the condition has not cleared; missing: never, as while " +
+			"something of it may still run.", "wish": "What it is asked to do and has not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
 		"machine":  "Only processes of this machine run it; missing: any may.",
 		"lane":     "The part of a worker's slots in which it is served.",
 		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.",
 		"max_attempts": "Attempts in all.",
-		"recoveries":   "Runs after a crash, of all attempts.", "suspect": "Crashes of processes that held the " +
+		"recoveries":   "Runs after a crash, in all attempts.", "suspect": "Crashes of processes that held the " +
 			"job, since one outlived a step of it. After 2 it runs alone, and after 5 it ends.",
-		"launch":  "The number of the newest launch, of all attempts; 0: there was none.",
+		"launch":  "The number of the newest launch, counted over all attempts; 0: there was none.",
 		"live":    "It is about to be launched, or runs, or its end is not known yet.",
 		"created": "When it was submitted.",
-		"since": "Since when it has been in its custody; of one that waits in a line: since when it has waited " +
+		"since": "When its custody began; for a job that waits in a line: since when it has waited " +
 			"for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
 		"code":    "Why it ended, or what blocks it.",
 		"message": "The same in words, with what to do next: 4 KiB at most, 512 bytes in lists.",
-		"parent":  "The job of which it is a part.", "needs": "How many jobs must end first.",
-		"limits":      "The keys of which it takes turns.",
-		"order":       "The key in whose order it stands: order/ and that of its spec.",
+		"parent":  "Its parent job.", "needs": "How many jobs must end first.",
+		"limits":      "The keys whose turns it takes.",
+		"order":       "The key of its order: order/ and the key in its spec.",
 		"line":        "The key for whose turn it waits.",
 		"external_id": "The submitter's own name for it.", "labels": "For filters.",
-		"notes":  "What was noted of it: any JSON.",
+		"notes":  "Free notes on it: any JSON.",
 		"hidden": "Lists leave it out.", "trace": "The trace in which it was submitted, as a W3C traceparent.",
 		"request":  "Its spec as it was given. Lists leave it out.",
 		"resolved": "Its spec with everything filled in, once that is known. Lists leave it out.",
 		"work":     "What the kind keeps to go on after a crash. Lists leave it out.",
 		"result":   "What a task returned, or how a program ended. Lists leave it out.",
-		"why":      "One sentence: why it stands where it stands.",
-		"progress": "How far the step under way has come, where that is known.",
-		"folder":   "Its folder on the machine, while that is there. Lists leave it out.",
-		"results":  "The folder of its archive, once that is there. Lists leave it out.",
-		"started": "When what it runs began, of its newest run; missing: it has not run. In lists it is " +
+		"why":      "One sentence: why it is in this state.",
+		"progress": "How far the present step has come, if that is known.",
+		"folder":   "Its folder on the machine, while it exists. Lists leave it out.",
+		"results":  "The folder of its archive, once it exists. Lists leave it out.",
+		"started": "When its newest run began; missing: it has not run. In lists it is " +
 			"there while it is RUNNING.",
-		"ran":          "How long that has been RUNNING, or was. In lists it is there while it is RUNNING.",
-		"fault":        "What of it is left out because it cannot be shown; missing: nothing is.",
-		"unserved":     "It is ready, and no live process claims jobs such as this one.",
-		"machine_gone": "Set while no process lives on the machine to which it belongs.",
+		"ran":          "How long that run has been RUNNING, or was. In lists it is there while it is RUNNING.",
+		"fault":        "What is left out of it because it cannot be shown; missing: nothing.",
+		"unserved":     "It is ready, and no live process claims such jobs.",
+		"machine_gone": "Set while no process lives on its machine.",
 	},
 	"Gone": {
 		"machine": "The id of the machine.",
-		"since":   "When its last process was heard of; missing: nobody knows of one.",
+		"since":   "When its last process was heard of; missing: no process is known.",
 	},
 	"Worker": worker,
 	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; "+
-		"the one that it has had for longest is first."),
+		"the one that it has held for longest is first."),
 	"LimitUse": {
-		"key": "The key of the turns.", "set": "The limit that decides: its own, or that of its family; missing: " +
+		"key": "The key of the turns.", "set": "The limit that holds: its own, or that of its family; missing: " +
 			"any number of jobs may have a turn.",
 		"in_use": "How many jobs have a turn.", "waiting": "How many wait for one.",
-		"ahead": "How many programs have a place among those that are made ready ahead of their turn; " +
-			"those still being made ready are not among waiting.",
+		"ahead": "How many programs have a place to be made ready ahead of their turn; " +
+			"waiting does not count those that are still being made ready.",
 		"shut":       "A group of blocked jobs closes its line.",
-		"places":     "Of a line that is closed: how many jobs may have a turn meanwhile.",
-		"free_in_ms": "Of a rate: in how many milliseconds the next moment is free.",
-		"keys_in_use": "Of a family: how many keys are in use or waited for on which it decides. What it says of " +
-			"jobs is that of all of these; in a list each key says it for itself.",
-		"keys":   "Of a family: some of these keys.",
-		"owners": "What each owner has of it. Lists leave it out.",
+		"places":     "For a closed line: how many jobs may have a turn meanwhile.",
+		"free_in_ms": "For a rate: in how many milliseconds the next moment is free.",
+		"keys_in_use": "For a family: how many of its keys have turns in use or jobs that wait. The numbers " +
+			"of jobs are then the sums over these keys; in a list each key has its own.",
+		"keys":   "For a family: some of these keys.",
+		"owners": "The share of each owner. Lists leave it out.",
 		"jobs":   "Some of the jobs that have a turn, 20 at most. Lists leave it out.",
 	},
 	"BlockedGroup": {
-		"key":     "What identifies it: the same for the same condition, tester, parameters and machine.",
+		"key":     "Its id: the same for the same condition, tester, parameters and machine.",
 		"code":    "The condition.",
 		"message": "What happened to the first of its jobs.", "jobs": "How many jobs are blocked.",
 		"behind": "How many wait in the line that it closes.", "line": "The key of that line; missing: it closes none.",
 		"since":  "When the first of its jobs was blocked.",
 		"tester": "What finds out whether the condition has cleared.",
-		"params": "What it is asked with.", "machine": "The only machine where that can be found out; missing: any.",
+		"params": "The parameters of the tester.", "machine": "The only machine that can test it; missing: any.",
 		"tests":  "How many tests were made since it was blocked, or was clear last.",
-		"tested": "When the newest of them began.", "result": "What that said.",
+		"tested": "When the newest of them began.", "result": "What it found.",
 		"next_test": "When it is tested next; missing: it is clear.",
 		"clear":     "The condition has cleared: its jobs go on, one after the other.",
-		"policy":    "When it is tested. For how long a job waits says the job, in until.",
+		"policy":    "When it is tested. The field until of each job says how long the job waits.",
 		"why":       "One sentence: what becomes of it.",
 	},
 	"Policy": {
-		"stages": "When a condition is tested, stage by stage.", "max_wait": "How long a job waits at most, from " +
+		"stages": "When a condition is tested, stage by stage.", "max_wait": "The longest that a job waits, from " +
 			"the moment it was blocked; missing: for as long as the stages last.",
 	},
 	"LimitShare": {
@@ -173,8 +173,8 @@ var says = map[string]map[string]string{
 		"in_use":  "How many of the user's jobs have a turn.",
 		"waiting": "How many of them wait for one.",
 	},
-	"Slots":     {"used": "Those in use, as it told last.", "all": "How many there are."},
-	"OldestJob": {"id": "Its id; missing: it is another tenant's.", "since": "Since when it has been in its hands."},
+	"Slots":     {"used": "How many are in use, as it last reported.", "all": "How many there are."},
+	"OldestJob": {"id": "Its id; missing: it is another tenant's.", "since": "Since when the process has held it."},
 	"Views": {
 		"jobs": "The jobs of this page.", "next": "The cursor of the next page; missing: this is the last.",
 		"since": "Only jobs submitted since then were looked at; missing: all.",
@@ -184,34 +184,34 @@ var says = map[string]map[string]string{
 		"total": "Bytes in all; missing: not known.",
 	},
 	"Event": {
-		"job": "The job of which it tells.", "n": "Its number among the changes of the job, from 1 without gaps.",
-		"sub":   "Of an event that a user or the job wrote: its number after the change n, from 1.",
-		"name":  "Of an event that a user or the job wrote: what kind it is.",
+		"job": "The job.", "n": "Its number among the changes of the job, from 1 without gaps.",
+		"sub":   "For an event that a user or the job wrote: its number after the change n, from 1.",
+		"name":  "For an event that a user or the job wrote: its name.",
 		"epoch": "The job's epoch before the change.",
 		"state": "The job's state from then on.", "custody": "Who was responsible for the job from then on.",
 		"at":    "When it happened.",
-		"cause": "What made it.", "actor": "Who made it: a user, a process, or a duty.",
-		"code":    "Why, where that has a code.",
+		"cause": "The cause of the change.", "actor": "Who made it: a user, a process or a duty.",
+		"code":    "The reason, if it has a code.",
 		"message": "What happened, in words.", "data": "Evidence, for people and programs: any JSON.",
 	},
 	"File": {
-		"size": "Bytes.", "modified": "When it was written last.",
+		"size": "Bytes.", "modified": "When it was last written.",
 	},
 	"FileAnswer": {
 		"jobs": "The jobs, in the order of the file.", "existed": "They were there before this call.",
 		"older": "Other runs of the file that have not ended, newest first.",
 	},
-	"OlderRun": {"sum": "What identifies the bytes of the file then.", "jobs": "Its jobs that have not ended."},
+	"OlderRun": {"sum": "Identifies the bytes that the file had then.", "jobs": "Its jobs that have not ended."},
 	"BulkAnswer": {
 		"matched": "Jobs that the filter chose.",
-		"done":    "Of them, those with which it was done, or that have the wish now.",
-		"refused": "Of them, those that refused.", "refusals": "Why the first 100 of these refused.",
+		"done":    "Jobs among them for which the action was done, or that have the wish now.",
+		"refused": "Jobs among them that refused.", "refusals": "Why they refused, for the first 100.",
 		"since": "Only jobs submitted since then were looked at; missing: all.",
 	},
 	"Refusal": {"job": "The job.", "code": "What can be done about it.", "error": "Why it refused."},
 	"Fault": {
 		"path":  "Where it is, such as inputs[2].from; of many jobs jobs[1].priority.",
-		"value": "What stands there, shortened.",
+		"value": "What is there, shortened.",
 		"what":  "What is wrong with it.", "remedy": "What to do.",
 	},
 	"ResourceQueue":          resource,

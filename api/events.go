@@ -40,7 +40,7 @@ func (h *handler) registerEvents() {
 	register(h, operation{
 		id: "add-event", tag: "events", method: http.MethodPost, path: "/v1/jobs/{id}/events",
 		summary: "Write an event into the history of a job",
-		about: "Of a user; or of the program of the job itself, which uses the token that it was given. The " +
+		about: "A user writes it, or the program of the job itself with the token that it was given. The " +
 			"job must not have ended.",
 		status: http.StatusCreated,
 		body: &body{
@@ -61,34 +61,34 @@ type jobEventsInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// Only events of these types: states, and names of events of users, with commas between them.
+	// Only events of these types: states, and names of users' events, separated by commas.
 	Type string `query:"type" example:"RUNNING,epoch"`
 
-	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	// Only events after this cursor; end: only events that are yet to come. All by default.
 	After string `query:"after"`
 
-	// The same, of a client that comes again: it counts instead of after.
+	// The same for a client that reconnects. It overrides after.
 	Last string `header:"Last-Event-ID"`
 
-	// Go on with what happens from now on.
+	// Go on with events that happen from now on.
 	Follow bool `query:"follow" default:"false"`
 }
 
 type eventsInput struct {
-	// Only events of the jobs that it chooses; state, custody, code and message are those of the
+	// Only events of the jobs that it chooses. For state, custody, code and message it looks at the
 	// event.
 	Filter string `query:"filter" example:"owner=ada state=FAILED"`
 
-	// Only events of these types: states, and names of events of users, with commas between them.
+	// Only events of these types: states, and names of users' events, separated by commas.
 	Type string `query:"type" example:"FINISHED,FAILED"`
 
-	// Only events after this cursor, or end: only those yet to come. By default from the first.
+	// Only events after this cursor; end: only events that are yet to come. All by default.
 	After string `query:"after"`
 
-	// The same, of a client that comes again: it counts instead of after.
+	// The same for a client that reconnects. It overrides after.
 	Last string `header:"Last-Event-ID"`
 
-	// Go on with what happens from now on.
+	// Go on with events that happen from now on.
 	Follow bool `query:"follow" default:"false"`
 }
 

@@ -24,7 +24,7 @@ func (h *handler) registerFiles() {
 		}
 	}
 	register(h, of("list-output", "output", "List the files of a job",
-		"Those in its folder while that is there, and its results after that."), h.output)
+		"It lists its folder while that exists, and later its results."), h.output)
 	open := of("get-output", "output/{path...}", "Get a file of a job",
 		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
 	open.kind, open.answers = "application/octet-stream",
@@ -33,7 +33,7 @@ func (h *handler) registerFiles() {
 	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
 		"Content-Disposition": inHeader("The name of the file.", `attachment; filename=counts.txt`),
-		"Last-Modified":       inHeader("When it was written last.", "Sat, 31 Jan 2026 08:00:00 GMT"),
+		"Last-Modified":       inHeader("When it was last written.", "Sat, 31 Jan 2026 08:00:00 GMT"),
 	}
 	register(h, open, h.openOutput)
 	logs := of("get-logs", "logs", "Get what the program of a job wrote",
@@ -80,7 +80,7 @@ type fileInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// The path of the file in the job's folder; slashes may stand as they are.
+	// The path of the file in the job's folder. Slashes need no escape.
 	Path string `path:"path" example:"counts.txt"`
 }
 
@@ -149,15 +149,15 @@ type logsInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// Which of the two.
+	// Which output.
 	Stream string `query:"stream" enum:"stdout,stderr" default:"stdout"`
 
-	// Only so many of the last lines; all by default. For each of them 1 MiB is read, 64 MiB in
-	// all; where they are longer a line says that the beginning is cut.
+	// Only this many of the last lines; all by default. It reads at most 1 MiB for each of them,
+	// and 64 MiB in all. If they are longer, a line says that the beginning is cut.
 	Tail int `query:"tail" minimum:"1"`
 
-	// Go on with what is written from now on, until the job has ended. Of a job that is tried again
-	// it is the log of the present attempt, and then of those after it.
+	// Go on with new output until the job has ended. If the job is tried again, the answer has the
+	// log of the present attempt and then those of later attempts.
 	Follow bool `query:"follow" default:"false"`
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Check is one thing that the service needs.
+// A Check is the state of one thing that the service needs.
 type Check struct {
 	Name     string
-	Err      error // nil: all is well
+	Err      error // nil: it is healthy
 	Degraded bool  // the service works without it
 	Detail   string
 }
@@ -58,19 +58,19 @@ type readyOutput struct {
 }
 
 type readiness struct {
-	// The service can do its work.
+	// Whether the service can do its work.
 	Ready bool `json:"ready"`
 
-	// What it needs for that.
+	// The things that it needs, and how they are.
 	Checks []check `json:"checks"`
 }
 
 // check is a [Check] on the wire.
 type check struct {
-	// What was looked at.
+	// What was checked.
 	Name string `json:"name" example:"database"`
 
-	// All is well with it.
+	// Whether it is well.
 	OK bool `json:"ok"`
 
 	// The service works without it.
@@ -119,10 +119,10 @@ func (h *handler) metrics(context.Context, *struct{}) (*huma.StreamResponse, err
 type versionOutput struct{ Body version }
 
 type version struct {
-	// Of the build.
+	// The version of the build.
 	Version string `json:"version" example:"0.4.0"`
 
-	// The number of the surface within /v1.
+	// The revision of the API within /v1.
 	API int `json:"api" example:"1"`
 }
 
@@ -133,10 +133,10 @@ func (h *handler) version(context.Context, *struct{}) (*versionOutput, error) {
 type whoamiOutput struct{ Body whoami }
 
 type whoami struct {
-	// In whose name things are done.
+	// The user in whose name the caller acts.
 	Principal string `json:"principal" example:"ada"`
 
-	// Whose jobs are seen.
+	// The tenant whose jobs the caller sees.
 	Tenant string `json:"tenant" example:"default"`
 }
 

@@ -32,10 +32,10 @@ func (h *handler) registerJobs() {
 	register(h, operation{
 		id: "find-job", tag: "jobs", method: http.MethodGet, path: "/v1/lookup",
 		summary: "Find a job by its name or a part of its id",
-		about: "A whole id names its job. Else the job has the name, or is the only one whose id begins or ends " +
-			"with these hex digits, 6 or more. " +
-			"Of several jobs with one name it is the unfinished one, or the newest when all have ended. What " +
-			"fits several jobs is a conflict that lists them.",
+		about: "A whole id finds its job. Otherwise it finds the job with the name, or the only one whose id " +
+			"begins or ends with these hex digits, 6 or more. " +
+			"Of several jobs with one name it finds the unfinished one, or the newest if all have ended. If " +
+			"several jobs fit, the answer is a conflict that lists them.",
 		errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, h.find)
 	register(h, operation{
@@ -46,12 +46,12 @@ func (h *handler) registerJobs() {
 	get.ofJob = true
 	register(h, get, h.job)
 	del := one("delete-job", http.MethodDelete, "", "Delete a job that has ended",
-		"Its files in the service's own folders go, and all that is known of it.")
+		"Its files in the service's own folders go too, and its history.")
 	del.peer = PeerDelete
 	del.status, del.errors = http.StatusNoContent, []int{http.StatusConflict}
 	register(h, del, h.delete)
 	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job",
-		"As it was given, to the byte; or as it was resolved.")
+		"The spec as it was given, byte for byte; or as it was resolved.")
 	request.kind = jsonType
 	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
 		of[job.Spec](h.api.OpenAPI().Components.Schemas),
@@ -59,7 +59,7 @@ func (h *handler) registerJobs() {
 	}}}
 	register(h, request, h.request)
 	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job",
-		"All of its events, oldest first, and how long it stood in each state."), h.history)
+		"All of its events, oldest first, and how long it was in each state."), h.history)
 	for _, hidden := range []bool{true, false} {
 		hide := one("hide-job", http.MethodPost, "/hide", "Leave a job that has ended out of lists", "")
 		if !hidden {
@@ -76,7 +76,7 @@ func (h *handler) registerJobs() {
 	register(h, again, h.resubmit)
 	for _, replace := range []bool{false, true} {
 		annotate := one("annotate-job", http.MethodPatch, "/annotations", "Change labels and notes of a job",
-			"What is given is merged into what is there: labels key by key, where null removes one; notes as RFC "+
+			"It merges the body into the present ones: labels key by key, where null removes one; notes as RFC "+
 				"7396 says.")
 		if replace {
 			annotate = one("replace-annotations", http.MethodPut, "/annotations",
@@ -122,16 +122,16 @@ func idOf(text string) (job.ID, error) {
 }
 
 type listInput struct {
-	// Which jobs; all by default.
+	// The jobs; all by default.
 	Filter string `query:"filter" example:"state=RUNNING owner=ada"`
 
-	// The order; a minus turns it round. By end there are only jobs that have ended.
+	// The order; a minus reverses it. Sorted by ended there are only jobs that have ended.
 	Sort string `query:"sort" enum:"-created,created,-ended,ended,name,-name" default:"-created"`
 
-	// How many jobs a page has at most.
+	// The most jobs of a page.
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 
-	// The page to begin with: next of the page before, of the same filter and order.
+	// The page to begin with: next of the page before, with the same filter and order.
 	Cursor string `query:"cursor"`
 }
 
@@ -162,7 +162,7 @@ type findInput struct {
 	// The name, the id, or a beginning or an end of the id.
 	Job string `query:"job" required:"true" example:"wordcount"`
 
-	// Of the jobs with this name take the newest hidden one, if there is one.
+	// Take the newest hidden job with this name, if there is one.
 	Hidden bool `query:"hidden"`
 }
 
@@ -172,20 +172,20 @@ func (h *handler) find(ctx context.Context, in *findInput) (*jobOutput, error) {
 }
 
 type countInput struct {
-	// Which jobs; all by default.
+	// The jobs; all by default.
 	Filter string `query:"filter" example:"owner=ada"`
 }
 
 type countOutput struct{ Body counts }
 
 type counts struct {
-	// How many jobs stand in each state; states without jobs are left out.
+	// How many jobs are in each state; states without jobs are left out.
 	States map[job.State]int `json:"states"`
 
-	// How many these are together.
+	// The sum of these.
 	Total int `json:"total"`
 
-	// Only jobs submitted since then were looked at; missing: all.
+	// Only jobs submitted since then are counted; missing: all.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -233,8 +233,8 @@ type requestInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// With everything filled in, as the job is run, instead of as it was given. It is not there
-	// before PROCESSING_INPUTS.
+	// The resolved spec, with everything filled in, instead of the spec as it was given. There is
+	// none before PROCESSING_INPUTS.
 	Resolved bool `query:"resolved" default:"false"`
 }
 
@@ -259,19 +259,19 @@ func (h *handler) request(ctx context.Context, in *requestInput) (*rawOutput, er
 type historyOutput struct{ Body history }
 
 type history struct {
-	// What happened, oldest first.
+	// The events of the job, oldest first.
 	Events []job.Event `json:"events"`
 
-	// How long it stood in each state, in the order of the first entry.
+	// How long it was in each state, in the order in which it first came there.
 	Spent []spent `json:"spent"`
 }
 
-// spent is the time that a job stood in a state.
+// spent is the time that a job was in a state.
 type spent struct {
 	// The state.
 	State job.State `json:"state"`
 
-	// How long it stood there, of all times together; in the present state until now.
+	// How long it was there, all times together. The present state counts until now.
 	Seconds float64 `json:"seconds"`
 
 	// How often it came there.
@@ -340,7 +340,7 @@ type resubmitInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// Repeated under the same key within 24 hours, the call answers the same new job.
+	// A call that is repeated with the same key within 24 hours returns the same new job.
 	Key string `header:"Idempotency-Key" maxLength:"255"`
 }
 

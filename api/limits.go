@@ -12,15 +12,23 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Limits bound what callers may ask for. Zero values stand for the defaults.
+// Limits bound what callers may ask for. A zero value is replaced by the default.
 type Limits struct {
-	Body    int64         // bytes of a request's body; 64 MiB by default
-	Jobs    int           // of one submission; 10,000 by default
-	Depth   int           // of JSON: how many lists and maps may stand in each other; 64 by default
-	Rate    float64       // requests per second of one principal; 0: no bound
-	Burst   int           // requests of one principal at once; Rate, rounded up, by default
-	Streams int           // that follow, and calls that wait, at the same time; 1,000 by default
-	Wait    time.Duration // for which one call may wait; 5 minutes by default
+	// Body is the most bytes in the body of a request. Default: 64 MiB.
+	Body int64
+	// Jobs is the most jobs in one submission. Default: 10,000.
+	Jobs int
+	// Depth is how deep lists and maps may be nested in JSON. Default: 64.
+	Depth int
+	// Rate is the most requests per second of one principal. Default: no bound.
+	Rate float64
+	// Burst is how many requests one principal may make at once. Default: Rate, rounded up.
+	Burst int
+	// Streams is the most streams that follow, and calls that wait, at the same time. Default:
+	// 1,000.
+	Streams int
+	// Wait is the longest time that one call may wait. Default: 5 minutes.
+	Wait time.Duration
 }
 
 func (l *Limits) fill() {

@@ -31,7 +31,7 @@ var statusOf = map[job.ErrorKind]int{
 
 // A problem is an error on the wire (RFC 9457).
 type problem struct {
-	// Always about:blank: the code says more.
+	// Always about:blank; see code.
 	Type string `json:"type" example:"about:blank"`
 
 	// The status in words.
@@ -46,10 +46,10 @@ type problem struct {
 	// What happened and what to do about it.
 	Detail string `json:"detail" example:"priority (11): is out of range: give 0 (first) to 9"`
 
-	// The id of the request, under which the service has logged what went wrong inside.
+	// The id of the request. The service logs errors of the inside with it.
 	Instance string `json:"instance" example:"QJ4XLNH6VQ3PBTE5"`
 
-	// All that is wrong with a spec, a document or parameters.
+	// All problems of a spec, a document or parameters.
 	Errors []job.Problem `json:"errors,omitempty"`
 
 	err   error

@@ -17,8 +17,8 @@ func (h *handler) registerRecovery() {
 		}
 	}
 	register(h, op("list-groups", http.MethodGet, "", "List the groups of blocked jobs",
-		"All jobs that wait for the same condition are one group, and are tested together. By key; without those "+
-			"that nobody waits for."), h.groups)
+		"All jobs that wait for the same condition are one group, and are tested together. Sorted by key; without "+
+			"those that nobody waits for."), h.groups)
 	register(h, op("get-group", http.MethodGet, "/{group}", "Get a group of blocked jobs", ""), h.group)
 	for _, t := range []struct {
 		want           groups.Action
@@ -27,7 +27,7 @@ func (h *handler) registerRecovery() {
 	}{
 		{
 			groups.TryNow, "Test now whether a group may go on", "The answer does not wait for the test.",
-			"Test now whether a blocked job may go on", "With it all jobs of its group are tested.",
+			"Test now whether a blocked job may go on", "The test is for all jobs of its group.",
 		},
 		{
 			groups.Release, "Let a group go on without a test",

@@ -57,7 +57,7 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 			headers: etag,
 		}
 	}
-	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, with what is there without a document.")
+	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, also names without a document.")
 	list.headers = nil
 	register(h, list, d.list)
 	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)

@@ -138,13 +138,15 @@ var schemaKinds = map[string]struct {
 	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},
 }
 
-// Kinds lists what [Schema] knows, by name.
+// Kinds returns the kinds of document that [Schema] knows, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
-// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (its spec), "queue",
-// "system", "policy" or "retention". What it refuses the service refuses too, but for null and
-// empty text in the place of what is left out; the service also checks what a schema cannot say.
-// Errors are of kind NotFound.
+// Schema returns the JSON Schema (2020-12) of a kind of document: "job" (the spec of a job),
+// "queue", "system", "policy" or "retention". The error for any other kind is of kind
+// [job.NotFound].
+//
+// The service refuses what the schema refuses, with one exception: the service takes null and empty
+// text for a field that may be left out. It also checks what a schema cannot express.
 func Schema(kind string) ([]byte, error) {
 	k, ok := schemaKinds[kind]
 	if !ok {

@@ -15,18 +15,18 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// submitted answers for one job.
+// submitted is the answer for one job.
 type submitted struct {
 	// Its id.
 	ID job.ID `json:"id"`
 
-	// How far it has come.
+	// Its state.
 	State job.State `json:"state"`
 
 	// Who is responsible for it now.
 	Custody job.Custody `json:"custody"`
 
-	// It was there before this call.
+	// Whether it existed before this call.
 	Existed bool `json:"existed"`
 }
 
@@ -42,11 +42,11 @@ type viewedMany struct {
 
 // manySpecs is a body with many specs.
 type manySpecs struct {
-	// The specs; up to 10000.
+	// The specs; at most 10000.
 	Jobs []json.RawMessage `json:"jobs" minItems:"1"`
 
-	// What the specs share: it lies under each of them. Maps are merged key by key at every depth,
-	// everything else is replaced; null takes a default away.
+	// Fields that the specs share. Each spec is merged over them: maps key by key at every depth,
+	// everything else replaces the default, and null removes it.
 	Defaults json.RawMessage `json:"defaults,omitempty"`
 }
 
@@ -62,14 +62,14 @@ type runBody struct {
 	// The path of the file, absolute.
 	Path string `json:"path" example:"/home/ada/jobs.yaml"`
 
-	// What identifies the bytes of the file.
+	// Identifies the bytes of the file, such as by a checksum.
 	Sum string `json:"sum" minLength:"1" example:"9f86d081"`
 
-	// Another run, though one of the same bytes has not ended.
+	// Start another run even if one with the same bytes has not ended.
 	New bool `json:"new,omitempty"`
 
-	// Names a new run, so that the call can be repeated when its answer was lost; made by the
-	// caller.
+	// A name for a new run, made by the caller. With it the call can be repeated if its answer was
+	// lost.
 	Call string `json:"call,omitempty"`
 
 	// The specs.
@@ -89,8 +89,8 @@ func (h *handler) registerSubmit() {
 	register(h, operation{
 		id: "submit", tag: "jobs", method: http.MethodPost, path: "/v1/jobs",
 		summary: "Submit one job or many",
-		about: "All are accepted or none, and the answer comes once they are on disk. Of one spec one answer " +
-			"comes, of many a list. " +
+		about: "All are accepted or none, and the answer comes once they are on disk. For one spec it is one job, " +
+			"for many a list. " +
 			"What is wrong is listed for all of them.",
 		status: http.StatusAccepted,
 		also:   map[int]string{http.StatusOK: "With wait: all have ended."},
@@ -123,10 +123,10 @@ func (h *handler) registerSubmit() {
 	register(h, operation{
 		id: "run-file", tag: "jobs", method: http.MethodPut, path: "/v1/runs/{key}",
 		summary: "Submit the jobs of a file, or find those that have not ended",
-		about: "A run of the same bytes that has not ended is found again. The key is the SHA-256 sum of the " +
+		about: "If a run of the same bytes has not ended, the call finds it. The key is the SHA-256 sum of the " +
 			"path of the file, in hex.",
 		status: http.StatusAccepted,
-		also:   map[int]string{http.StatusOK: "They were there before this call."},
+		also:   map[int]string{http.StatusOK: "They existed before this call."},
 		body: &body{
 			schema: of[runBody],
 			examples: map[string]example{"file": {
@@ -139,11 +139,11 @@ func (h *handler) registerSubmit() {
 }
 
 type submitInput struct {
-	// Repeated under the same key within 24 hours, the same request answers the same jobs, and
-	// another one is refused.
+	// The same request with the same key within 24 hours returns the same jobs. Another request
+	// with that key is refused.
 	Key string `header:"Idempotency-Key" maxLength:"255"`
 
-	// Wait so long for the end of the jobs, 5m at most in one call. The answer is their views.
+	// How long to wait for the end of the jobs, 5m at most. The answer then has the jobs in full.
 	Wait string `query:"wait" example:"30s"`
 }
 

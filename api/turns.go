@@ -19,11 +19,11 @@ func (h *handler) registerLimits() {
 		}
 	}
 	register(h, op("list-limits", http.MethodGet, "", "List the limits",
-		"Those that are set, and all keys that jobs have turns of or wait for, orders among them, by key; with "+
-			"rates, and the keys under one of which moments were given."), h.limits)
+		"It lists the limits and rates that are set, and all keys that have turns in use, jobs that wait or "+
+			"moments that were given, orders among them. Sorted by key."), h.limits)
 	register(h, op("get-limit", http.MethodGet, "/{key}", "Get a limit, with the owners who share it", ""), h.limit)
 	set := op("set-limit", http.MethodPut, "/{key}", "Set how many jobs may have turns of a key at once",
-		"It holds at once: who waits goes as far as it allows, and what runs is not thrown out. Keys that begin "+
+		"It holds at once: waiting jobs go as far as it allows, and running jobs are not stopped. Keys that begin "+
 			"with starts, launches, dials or "+
 			"releases have rates: per says within which time. The key in the document may be left out. "+
 			"In the path a slash of the key is written as %2F.")
@@ -33,7 +33,7 @@ func (h *handler) registerLimits() {
 	}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
 	register(h, set, h.setLimit)
 	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away",
-		"Any number of jobs may have turns of the key then, unless its family has a limit.")
+		"Then any number of jobs may have turns of the key, unless its family has a limit.")
 	remove.status = http.StatusNoContent
 	register(h, remove, h.removeLimit)
 }

@@ -20,7 +20,7 @@ func (h *handler) registerWishes() {
 		}
 	}
 	register(h, wish("cancel", "Ask that a job end",
-		"It is CANCELED once nothing of it runs any more. With force it is given up when it has not obeyed in "+
+		"It is CANCELED once nothing of it runs any more. With force it is given up if it has not obeyed in "+
 			"time: it ends with the code ABANDONED, "+
 			"and its program may still run."), h.cancel)
 	register(h, wish("pause", "Ask that a job stop until it is resumed",
@@ -33,7 +33,7 @@ type wishInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// Wait so long for it to be obeyed, 5m at most in one call.
+	// How long to wait until the job has obeyed, 5m at most.
 	Wait string `query:"wait" example:"30s"`
 }
 
@@ -41,10 +41,10 @@ type cancelInput struct {
 	// The id of the job.
 	ID string `path:"id"`
 
-	// Wait so long for it to be obeyed, 5m at most in one call; with force 10s by default.
+	// How long to wait until the job has obeyed, 5m at most; with force 10s by default.
 	Wait string `query:"wait" example:"30s"`
 
-	// Give the job up when it has not obeyed by then.
+	// Give the job up if it has not obeyed by then.
 	Force bool `query:"force" default:"false"`
 }
 

@@ -17,11 +17,11 @@ func (h *handler) registerWorkers() {
 		}
 	}
 	register(h, op("list-workers", http.MethodGet, "", "List the processes that work",
-		"Those that are there, and those that ended or were lost within an hour; of a machine that has no "+
+		"It lists those that live, and those that ended or were lost within an hour; for a machine that has no "+
 			"process any more the last one, for a week. "+
-			"The one that began last is first."), h.workers)
-	register(h, op("get-worker", http.MethodGet, "/{id}", "Get one process, with the jobs in its hands",
-		"The jobs are those of the caller's tenant, 100 at most; the one that it has had for longest is first."),
+			"The newest is first."), h.workers)
+	register(h, op("get-worker", http.MethodGet, "/{id}", "Get one process, with the jobs that it holds",
+		"The jobs are those of the caller's tenant, 100 at most; the one that it has held for longest is first."),
 		h.worker)
 	steer := func(name, summary, about string, c store.Mode) {
 		o := op(name+"-worker", http.MethodPost, "/{id}/"+name, summary, about+
@@ -30,14 +30,14 @@ func (h *handler) registerWorkers() {
 		register(h, o, h.tell(c))
 	}
 	steer("drain", "Let a process claim nothing more",
-		"What runs in it ends in its own time; it stays there, as draining.", store.Drain)
+		"The jobs that run in it end in their own time. It stays, as draining.", store.Drain)
 	steer("undrain", "Let a process that drains claim again", "One that was told to stop goes on stopping.", store.Work)
-	steer("stop", "Let a process end", "It claims nothing more, and ends once nothing is left in its hands. "+
+	steer("stop", "Let a process end", "It claims nothing more, and ends once it holds no job. "+
 		"Programs go on.", store.Stop)
 }
 
 type workerList struct {
-	// The processes; the one that began last is first.
+	// The processes, newest first.
 	Items []pawl.Worker `json:"items"`
 }
 
