@@ -18,37 +18,37 @@ import (
 )
 
 const (
-	// groups that are asked for at once, beside as many as were due when it was last asked
-	page    = 100
-	most    = 1000                  // that are written at once
-	soon    = 10 * time.Millisecond // how far apart looks are
-	gather  = 50 * time.Millisecond // how far apart looks are that others ask for
-	reading = time.Millisecond / 10 // how far apart looks are for each group that was due, up to fresh
-	fresh   = time.Second           // for how long those wait for places of whom a look told
-	grace   = time.Second / 2       // for how long a tester that is cut off may take to return
-	leave   = time.Second           // for how long who stops waits for testers to return
-	forgets = time.Hour             // after which, or twice that, it does not matter whether a host answered
-	maxSays = 500                   // bytes of what a test says
+	pageSize  = 100                   // groups in one look, beside as many as were due at the last one
+	batchSize = 1000                  // results in one write
+	lookGap   = 10 * time.Millisecond // the least time between looks
+	toldGap   = 50 * time.Millisecond // the same for looks that others ask for
+	groupGap  = time.Millisecond / 10 // the same for each group that was due, up to lookAgain
+	lookAgain = time.Second           // how old a look may be when its groups still wait for places
+	grace     = time.Second / 2       // how long a tester that is cut off may take to return
+	endGrace  = time.Second           // how long the end of the loop waits for testers to return
+	hostLife  = time.Hour             // how long a host is remembered that nothing asks; up to twice that
+	maxSays   = 500                   // bytes in the result of a test
 )
 
-// A loop is one holding of a duty. Everything in it is its own, but for news.
+// A loop makes the tests of a duty for as long as this process holds it. Only its own goroutine
+// uses it, but for news.
 type loop struct {
 	*Recovery
 	fence job.Fence
 
-	probes map[string]*probe // by key: those that have not returned, given up or not
-	hosts  map[string]*host  // those that they ask, and have asked
-	forgot time.Time         // when hosts were forgotten that nobody asks any more
-	// of probes under way, but for those that were given up: by what was known of their hosts when
-	// they began
+	probes map[string]*probe // by key: probes that have not returned, given up or not
+	hosts  map[string]*host  // hosts that were asked lately
+	forgot time.Time         // when forget last ran
+	// places are those of probes that are under way and were not given up, by the standing of their
+	// host when they began.
 	places [standings]places
 	turns  int       // how many probes have begun
-	looked time.Time // when it was asked what is due
-	due    int       // groups that were due then
-	// waiting are those that were due then, and for whom there was no place. They are not asked for
-	// anew each time that a place is free: there may be many.
+	looked time.Time // when the last look was
+	due    int       // how many groups were due then
+	// waiting are probes that were due at the last look and found no place. They are kept, since a
+	// look for each free place would be too many.
 	waiting []*probe
-	found   []groups.Test // to be written
+	found   []store.Test // results that are to be written
 
 	news  chan news
 	ended chan struct{} // closed when nobody listens for news any more
@@ -66,8 +66,8 @@ func newLoop(r *Recovery, f job.Fence) *loop {
 	return l
 }
 
-// end waits for testers that return, now that the context of run has ended, or run has. Others are
-// left behind.
+// end waits for testers to return, after run has returned or its context has ended. Testers that
+// take too long are left behind.
 func (l *loop) end() {
 	close(l.ended)
 	returned := make(chan struct{})
@@ -75,11 +75,11 @@ func (l *loop) end() {
 		l.wg.Wait()
 		close(returned)
 	}()
-	patience := time.NewTimer(leave)
-	defer patience.Stop()
+	timer := time.NewTimer(endGrace)
+	defer timer.Stop()
 	select {
 	case <-returned:
-	case <-patience.C:
+	case <-timer.C:
 		l.cfg.Log.Warn("testers that do not stop are left behind", "duty", l.fence.Duty)
 	}
 }
@@ -111,9 +111,9 @@ func (l *loop) run(ctx context.Context) error {
 			for len(told.Messages()) > 0 { // one look is enough for many
 				<-told.Messages()
 			}
-			at = earlier(at, l.after(gather))
+			at = earlier(at, l.after(toldGap))
 		case <-told.Lost():
-			at = earlier(at, l.after(gather))
+			at = earlier(at, l.after(toldGap))
 		case n := <-l.news:
 			l.hear(n)
 			for more := true; more; { // what is ready is written together
@@ -124,12 +124,12 @@ func (l *loop) run(ctx context.Context) error {
 					more = false
 				}
 			}
-			again := l.looked.Add(fresh)
+			again := l.looked.Add(lookAgain)
 			if time.Now().Before(again) {
 				l.begin(ctx, l.waiting)
 			}
 			if len(l.waiting) == 0 {
-				again = l.after(soon)
+				again = l.after(lookGap)
 			}
 			at = earlier(at, again)
 			err = l.write(ctx)
@@ -140,13 +140,12 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// after returns when to look again at the earliest. Who has read of many groups does not do so all
-// the time.
+// after returns the earliest time of the next look. The more groups were due, the later it is.
 func (l *loop) after(d time.Duration) time.Time {
-	return l.looked.Add(max(d, min(fresh, time.Duration(l.due)*reading)))
+	return l.looked.Add(max(d, min(lookAgain, time.Duration(l.due)*groupGap)))
 }
 
-// earlier returns the earlier of two times, of which the first may be zero: then it is none.
+// earlier returns the earlier of two times. a may be zero, and then it does not count.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -154,11 +153,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// look begins the tests that are due, as far as there are places, and returns when the next one is;
-// zero: none is as far as is known.
+// look begins the tests that are due, as far as there are places. It returns when the next one is
+// due; zero if none is known.
 func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 	l.forget()
-	for limit := page + l.due; ; limit *= 2 {
+	for limit := pageSize + l.due; ; limit *= 2 {
 		a, err := engine.Try(ctx, l.cfg.Log, "tests",
 			func() (store.Tests, error) { return l.cfg.Store.Tests(ctx, l.fence.Duty, limit) })
 		if err != nil {
@@ -166,7 +165,7 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 		}
 		probes, due := l.ask(&a)
 		if due >= limit && slices.ContainsFunc(l.places[:], func(s places) bool { return s.taken < l.cfg.Parallel }) {
-			continue // behind those who are many others may stand, whose turn it is
+			continue // many groups of one tenant may hide those of others
 		}
 		l.looked, l.due = time.Now(), due
 		l.begin(ctx, probes)
@@ -175,17 +174,17 @@ func (l *loop) look(ctx context.Context) (at time.Time, err error) {
 			return at, err
 		}
 		if !a.Next.IsZero() {
-			at = l.after(max(soon, a.Next.Sub(a.Now)))
+			at = l.after(max(lookGap, a.Next.Sub(a.Now)))
 		}
 		if told {
-			at = earlier(at, l.after(soon)) // when these are due next
+			at = earlier(at, l.after(lookGap)) // when these are due next
 		}
 		return at, nil
 	}
 }
 
-// ask makes probes of groups that are due, those first that are due first, and returns how many
-// these groups are.
+// ask makes probes of groups. It returns the probes that are due, in the order of their groups, and
+// how many groups are due.
 func (l *loop) ask(a *store.Tests) (all []*probe, due int) {
 	known := map[string]*probe{}
 	for i := range a.Due {
@@ -244,8 +243,8 @@ func (l *loop) note(p *probe, f finding) {
 	}
 }
 
-// share returns how many jobs of group i of n may go where so many of all together may; 0 where all
-// may, or none of it.
+// share returns how many jobs of group i of n may go if may jobs of all groups together may go. It
+// is 0 for no bound; and for a group that gets none.
 func share(may, n, i int) int {
 	if may <= 0 {
 		return 0
@@ -256,10 +255,10 @@ func share(may, n, i int) int {
 	return may / n
 }
 
-// write writes down what was found, and has others hear of it.
+// write writes down the results, and acts on what they mean for others.
 func (l *loop) write(ctx context.Context) error {
 	for len(l.found) > 0 {
-		some := l.found[:min(len(l.found), most)]
+		some := l.found[:min(len(l.found), batchSize)]
 		eff, err := engine.Try(ctx, l.cfg.Log, "write down tests",
 			func() (store.Effects, error) { return l.cfg.Store.Tested(ctx, l.fence, some) })
 		if err != nil {
@@ -272,7 +271,7 @@ func (l *loop) write(ctx context.Context) error {
 	return nil
 }
 
-// sentence is what a test says as it is kept: one line of text that is not too long.
+// sentence makes one line of text of a result, and cuts it to maxSays bytes.
 func sentence(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"),
 		func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// A standing is what is known of a host. Probes of each have places of their own, so that those
-// which hang keep none from hosts that answer.
+// A standing is what is known of a host. The probes of each standing have their own places, so that
+// probes that hang take no place from hosts that answer.
 type standing int
 
 const (
-	stranger  standing = iota // it was not asked, as far as is known
-	answers                   // it answered the newest probe, whatever it said
-	silent                    // the newest probe had no answer in time
-	standings                 // how many there are
+	stranger  standing = iota // it was not asked lately
+	answers                   // it answered the newest probe, well or not
+	silent                    // it did not answer the newest probe in time
+	standings                 // the number of standings
 )
 
-// Places are taken by probes, each for one tenant.
+// places are taken by probes. Each is for one tenant.
 type places struct {
 	taken int
 	of    map[string]int // by tenant
-	turns map[string]int // when a tenant took its newest one, counted in probes
+	turns map[string]int // the count of probes when a tenant took its newest place
 }
 
-// may reports whether a tenant may take one more of so many: while more are free than it has. So
-// nobody has more than half of them, two have no more than three quarters, and so on: of 32, five
-// have no more than 31, and who has none finds one.
+// may reports whether a tenant may take one more of all places: while more are free than it has. So
+// one tenant has at most half of them, two have at most three quarters, and so on. Of 32 places,
+// five tenants have at most 31, and a sixth one finds a place.
 func (s *places) may(tenant string, all int) bool {
 	return s.of[tenant] < all-s.taken
 }
@@ -38,10 +38,10 @@ func (s *places) may(tenant string, all int) bool {
 // A host is what probes ask.
 type host struct {
 	standing standing
-	heard    time.Time      // since when that is known
-	probes   int            // that have not returned
-	givenUp  int            // of these
-	turns    map[string]int // when a tenant asked it last, counted in probes
+	heard    time.Time      // when its standing was last learned
+	probes   int            // probes that have not returned
+	givenUp  int            // how many of these were given up
+	turns    map[string]int // the count of probes when a tenant last asked it
 }
 
 // begin begins probes for which there are places. The others wait.
@@ -71,9 +71,9 @@ func (l *loop) begin(ctx context.Context, probes []*probe) {
 	}
 }
 
-// next returns who of those that wait is next, with the tenant that takes the place; nil: there is
-// none for any of them. That tenant is next which took one the longest ago, but for its host: there
-// it is the one which asked that host the longest ago.
+// next returns the probe that is next and has a place, and sets its tenant; nil if there is none.
+// The tenant that took a place the longest ago chooses the host. At that host, the tenant that
+// asked it the longest ago is next.
 func (l *loop) next() *probe {
 	p := l.first(l.waiting, func(p *probe) map[string]int { return l.places[p.standing].turns })
 	if p == nil {
@@ -83,7 +83,7 @@ func (l *loop) next() *probe {
 	return l.first(there, func(p *probe) map[string]int { return p.host.turns })
 }
 
-// first returns who is first by the turns of tenants, and where these are the same, the first that
+// first returns the probe of the tenant with the oldest turn. With equal turns it is the first that
 // was due.
 func (l *loop) first(probes []*probe, turns func(*probe) map[string]int) (first *probe) {
 	least := 0
@@ -111,7 +111,7 @@ func (l *loop) start(ctx context.Context, p *probe) {
 	l.wg.Go(func() { l.probe(ctx, p, l.cfg.Testers[p.tester]) })
 }
 
-// count notes that a probe has its place, or not any more.
+// count notes that a probe takes its place (1) or leaves it (-1).
 func (l *loop) count(p *probe, n int) {
 	s := &l.places[p.standing]
 	s.taken += n
@@ -120,7 +120,7 @@ func (l *loop) count(p *probe, n int) {
 	}
 }
 
-// hear takes in what has become of a probe.
+// hear takes in the news of a probe.
 func (l *loop) hear(n news) {
 	p := n.probe
 	h := p.host
@@ -144,16 +144,16 @@ func (l *loop) hear(n news) {
 	h.probes--
 }
 
-// forget forgets hosts that nobody asks any more.
+// forget forgets hosts that were not asked for a long time.
 func (l *loop) forget() {
-	if time.Since(l.forgot) < forgets {
+	if time.Since(l.forgot) < hostLife {
 		return
 	}
 	l.forgot = time.Now()
-	maps.DeleteFunc(l.hosts, func(_ string, h *host) bool { return h.probes == 0 && time.Since(h.heard) > forgets })
+	maps.DeleteFunc(l.hosts, func(_ string, h *host) bool { return h.probes == 0 && time.Since(h.heard) > hostLife })
 }
 
-// hostOf returns the host that a probe asks. One that names none stands for itself.
+// hostOf returns the host that a probe asks. A probe that names none is its own host.
 func hostOf(params map[string]string, key string) string {
 	at := params["host"]
 	if u, err := url.Parse(params["url"]); at == "" && err == nil {

@@ -10,35 +10,35 @@ import (
 	"github.com/pawl-jobs/pawl/job/groups"
 )
 
-// A probe is one question, and the groups that its answer is for.
+// A probe is one question, and the groups that wait for its answer.
 type probe struct {
 	key     string
 	at      string // its host
 	tester  string
 	q       Question
-	tests   []asking // in the turn in which these get what there is for a few
-	tenants []string // those for whom it is due
+	tests   []asking // the group that has waited longest first: it is first if only some jobs may go
+	tenants []string // the tenants for which it is due
 	givenUp bool
 
 	// What follows is set when there are places to be given.
 
 	host     *host
-	standing standing // in which it has its place
-	whose    string   // the tenant that has it
+	standing standing // whose places it uses
+	whose    string   // the tenant that has the place
 }
 
-// An asking is a group for which a probe asks.
+// An asking is a group that asks the question.
 type asking struct {
-	groups.Test           // as it is written, but for what is found
-	waits       time.Time // since when it has had no turn: see [groups.Group.Waits]
+	store.Test           // what is written, without the result
+	waits      time.Time // since when its jobs have waited: see [groups.Group.Waits]
 }
 
-// news is what has become of a probe.
+// news is what has happened to a probe.
 type news struct {
 	*probe
 	finding
-	returned bool // it is over; else it was given up
-	late     bool // it was given up before
+	returned bool // the tester returned; else the probe is given up
+	late     bool // the probe was given up before
 }
 
 // A finding is what a probe found.
@@ -47,8 +47,8 @@ type finding struct {
 	outcome Outcome
 }
 
-// probe asks a tester, and gives it up when it takes too long. It returns when the tester has, or
-// when the loop has ended and the tester is left behind.
+// probe calls a tester, and gives up if it takes too long. It returns when the tester has returned,
+// or when the loop has ended and the tester is left behind.
 func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
@@ -64,12 +64,12 @@ func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	case f := <-answered:
 		tell(news{probe: p, finding: f, returned: true})
 	case <-ctx.Done():
-		patience := time.NewTimer(grace)
-		defer patience.Stop()
+		wait := time.NewTimer(grace)
+		defer wait.Stop()
 		select {
 		case <-answered:
 			tell(news{probe: p, finding: l.late(), returned: true})
-		case <-patience.C:
+		case <-wait.C:
 			tell(news{probe: p, finding: l.late()})
 			<-answered
 			tell(news{probe: p, returned: true, late: true})
@@ -77,12 +77,12 @@ func (l *loop) probe(ctx context.Context, p *probe, t Tester) {
 	}
 }
 
-// late is what is found where there is no answer.
+// late is the finding when there is no answer in time.
 func (l *loop) late() finding {
 	return finding{Answer{Says: fmt.Sprintf("no answer within %v", l.cfg.Timeout)}, TimedOut}
 }
 
-// test calls a tester, whatever that does.
+// test calls a tester. It survives a panic of the tester.
 func (l *loop) test(ctx context.Context, p *probe, t Tester, answered chan<- finding) {
 	f := finding{Answer{Says: "the tester ended its goroutine"}, Failed}
 	defer func() {
