@@ -169,7 +169,7 @@ func New(c Config) http.Handler {
 	return h
 }
 
-// ServeHTTP answers a request, whatever becomes of it.
+// ServeHTTP answers a request. It also survives a panic and counts the answer.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	c := &call{id: requestID(r), own: h.Auth == nil, stops: h.stops, log: h.Log}
@@ -249,7 +249,7 @@ func clean(r *http.Request, op *operation) bool {
 	return path.Clean(escaped) == escaped
 }
 
-// nothing answers what fits no operation.
+// nothing answers a request that fits no operation.
 func (h *handler) nothing(w http.ResponseWriter, r *http.Request) {
 	at := r.URL.Path
 	blank := headerOnly{header: http.Header{}}
@@ -309,8 +309,8 @@ func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// allowed refuses to the program of a job, and to another process, what is not about that job, and
-// what is of the site to all but its principal.
+// allowed refuses calls that a caller may not make. The program of a job and another process may
+// make calls about that job only. Calls about the whole site are for the principal of the service.
 func (h *handler) allowed(_ http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	if c.op.public {

@@ -19,8 +19,9 @@ const (
 	readSlowest = 8 << 10          // bytes in a second that come from then on
 )
 
-// readBody reads the body of a request for an operation that takes one, and refuses one that is too
-// large, too slow, too deep, no JSON by its type, or of which readers could think differently.
+// readBody reads the body of a request if its operation takes one. It refuses a body that is too
+// large, too slow or nested too deep, that is not JSON by its type, or that two readers could read
+// differently.
 func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	if c.op.body == nil {

@@ -27,7 +27,7 @@ var comments = sync.OnceValue(func() (words map[string]map[string]string) {
 	return words
 })
 
-// saidOf returns what is said of a field of a type, or of one that is embedded in it.
+// saidOf returns the comment on a field of a type, or of a type that is embedded in it.
 func saidOf(t reflect.Type, field string) string {
 	if says := comments()[schemaName(t)][field]; says != "" || t.Kind() != reflect.Struct {
 		return says
@@ -132,7 +132,7 @@ var says = map[string]map[string]string{
 		"since":   "When its last process was heard of; missing: no process is known.",
 	},
 	"Worker": worker,
-	"WorkerView": also(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; "+
+	"WorkerView": with(worker, "jobs", "The jobs of the caller's tenant in its hands, 100 at most, as in lists; "+
 		"the one that it has held for longest is first."),
 	"LimitUse": {
 		"key": "The key of the turns.", "set": "The limit that holds: its own, or that of its family; missing: " +
@@ -264,8 +264,8 @@ func keys(s *huma.Schema, field string, are huma.Schema) {
 	s.Properties[field] = &p
 }
 
-// also returns the descriptions of a type that has one more field than another.
-func also(fields map[string]string, name, about string) map[string]string {
+// with returns the descriptions of a type that has one more field than another.
+func with(fields map[string]string, name, about string) map[string]string {
 	all := maps.Clone(fields)
 	all[name] = about
 	return all

@@ -170,7 +170,7 @@ func (h *handler) events(ctx context.Context, q pawl.NewsQuery, in *eventsInput)
 
 const (
 	pingEvery = 15 * time.Second
-	// retryAfter is when a client comes again whose stream broke, in milliseconds.
+	// retryAfter is when a client reconnects after its stream broke, in milliseconds.
 	retryAfter = 3000
 )
 

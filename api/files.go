@@ -29,7 +29,7 @@ func (h *handler) registerFiles() {
 		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
 	open.kind, open.answers = "application/octet-stream",
 		&huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
-	open.also = map[int]string{http.StatusPartialContent: "A range of it."}
+	open.successes = map[int]string{http.StatusPartialContent: "A range of it."}
 	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
 		"Content-Disposition": inHeader("The name of the file.", `attachment; filename=counts.txt`),

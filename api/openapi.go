@@ -23,7 +23,7 @@ type operation struct {
 	method, path   string
 	summary, about string
 	status         int                // of success; 200 by default
-	also           map[int]string     // other statuses of success, which have the same body, and when
+	successes      map[int]string     // other statuses of success, and when; they have the same body
 	body           *body              // nil: it takes none
 	answers        *huma.MediaType    // what is answered where that is no JSON made from a type
 	kind           string             // the media type of answers
@@ -214,7 +214,7 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		}
 		success.Headers[name] = head
 	}
-	for status, about := range op.also {
+	for status, about := range op.successes {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
 	errors := append([]int{

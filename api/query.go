@@ -45,8 +45,8 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, 
 
 func notText(s string) bool { return !isText(s) }
 
-// checkQuery refuses a query of which a part would be passed over: one that cannot be read, or has
-// a parameter that is unknown, or stands there twice.
+// checkQuery refuses a query if the service would ignore a part of it: it cannot be read, or a
+// parameter is unknown or there twice.
 func (h *handler) checkQuery(_ http.ResponseWriter, r *http.Request) error {
 	op := callOf(r.Context()).op
 	if op.public || r.URL.RawQuery == "" { // who watches over the service may ask as it likes

@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// A place is a path at which there is something to begin with.
+// A place is a path that is worth a link on the first page.
 type place struct{ Name, Path, About string }
 
 var places = []place{

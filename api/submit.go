@@ -92,8 +92,8 @@ func (h *handler) registerSubmit() {
 		about: "All are accepted or none, and the answer comes once they are on disk. For one spec it is one job, " +
 			"for many a list. " +
 			"What is wrong is listed for all of them.",
-		status: http.StatusAccepted,
-		also:   map[int]string{http.StatusOK: "With wait: all have ended."},
+		status:    http.StatusAccepted,
+		successes: map[int]string{http.StatusOK: "With wait: all have ended."},
 		body: &body{
 			schema: func(r huma.Registry) *huma.Schema {
 				return &huma.Schema{OneOf: []*huma.Schema{of[job.Spec](r), of[manySpecs](r)}}
@@ -125,8 +125,8 @@ func (h *handler) registerSubmit() {
 		summary: "Submit the jobs of a file, or find those that have not ended",
 		about: "If a run of the same bytes has not ended, the call finds it. The key is the SHA-256 sum of the " +
 			"path of the file, in hex.",
-		status: http.StatusAccepted,
-		also:   map[int]string{http.StatusOK: "They existed before this call."},
+		status:    http.StatusAccepted,
+		successes: map[int]string{http.StatusOK: "They existed before this call."},
 		body: &body{
 			schema: of[runBody],
 			examples: map[string]example{"file": {
@@ -220,7 +220,8 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	return nil
 }
 
-// strict reads a body of known fields, of which one is such.
+// strict decodes a body into a struct. Unknown fields are an error, and such is an example for its
+// text.
 func strict(body []byte, v any, such string) error { return job.Parse(body, v, "the body", such) }
 
 // specs takes a body apart into specs, each with the defaults under it.

@@ -199,7 +199,8 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// took counts bytes. Of a hole nothing is on its way, and the call says that the copy moves.
+// took counts bytes. For a hole it tells progress of 0 bytes, so that the caller sees that the copy
+// moves.
 func (f *feed) took(n int64, moved bool) {
 	f.n += n
 	switch {

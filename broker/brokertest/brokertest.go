@@ -23,9 +23,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// patience is how long a test waits for what must come. No test takes so long unless the broker is
-// broken.
-const patience = 30 * time.Second
+// timeout is how long a test waits for a wake-up. Only a broken broker takes so long.
+const timeout = 30 * time.Second
 
 var (
 	red   = job.QueueKind{Queue: "red", Kind: "paint"}
@@ -377,7 +376,7 @@ func news(t *testing.T, p pair) {
 		select {
 		case <-s.Messages():
 		case <-s.Lost():
-		case <-time.After(patience):
+		case <-time.After(timeout):
 			t.Fatal("no message came")
 		}
 	}
@@ -397,7 +396,7 @@ func owned(t *testing.T, p pair) {
 			t.Errorf("received %q, want what was published", got)
 		}
 		copy(got, "mine..")
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("no message")
 	}
 	if got := receive(t, second); got != "before" {
@@ -528,7 +527,7 @@ func announceTo(t *testing.T, b broker.Broker, lines ...job.QueueKind) {
 // wait waits for one of the lines. It may be called from any goroutine.
 func wait(t *testing.T, b broker.Broker, lines ...job.QueueKind) []job.QueueKind {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	got, err := b.Wait(ctx, lines)
 	if err != nil {
@@ -579,7 +578,7 @@ func receive(t *testing.T, s broker.Subscription) string {
 	select {
 	case m := <-s.Messages():
 		return string(m)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("no message came")
 		return ""
 	}

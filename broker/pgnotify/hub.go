@@ -81,8 +81,8 @@ func (h *hub) take(lines []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	return found, h.woken
 }
 
-// missed says that nobody knows what has been missed: every line may have work, every topic may
-// have had messages.
+// missed says that anything may have been missed: every line may have ready jobs, and every topic
+// may have had messages.
 func (h *hub) missed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -131,8 +131,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// hangUp closes a connection. One that broke is closed already, and nobody needs to know how this
-// one ends.
+// hangUp closes a connection. Its error does not matter: a broken connection is closed already.
 func hangUp(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
 	defer cancel()

@@ -121,7 +121,7 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 // awaitWriters waits until nobody has a file open for writing, for Linux executes none that is
 // (ETXTBSY). A process that is being started has copies of all descriptors of this one for a
 // moment, also of one that was closed meanwhile. The kernel grants a lease on a file only when it
-// has no writers; where there are no leases nobody waits.
+// has no writers. If a file system has no leases, the call does not wait.
 func awaitWriters(name string) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -213,7 +213,7 @@ func fixed(dir int, base string) bool {
 	return err == nil && at.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
 }
 
-// owners says to whom a file and its folder belong.
+// owners says who owns a file and its folder.
 func owners(dir int, base string) string {
 	var file, folder unix.Stat_t
 	if err := errors.Join(unix.Fstatat(dir, base, &file, unix.AT_SYMLINK_NOFOLLOW),

@@ -39,8 +39,8 @@ type census struct {
 	marked   map[*sight]bool  // those that bear marks
 }
 
-// A sight is a process as it was when it was first seen. Of one in the session of a running child
-// only pid and session are known.
+// A sight is a process as it was when it was first seen. For a process in the session of a running
+// child only pid and session are known.
 type sight struct {
 	stat
 	marks
@@ -134,7 +134,8 @@ func (c *census) given(from, last int) iter.Seq[int] {
 	}
 }
 
-// doubt has those met again whose pids or sessions may be others by now.
+// doubt marks the sights whose pids or sessions may belong to others by now, so that they are read
+// again.
 func (c *census) doubt(from, last int) {
 	if c.doubted == nil {
 		c.doubted = map[int]*sight{}
@@ -233,7 +234,8 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	return s, nil
 }
 
-// learn reads the marks of a process; again later, if it becomes another program for long.
+// learn reads the marks of a process. If it is just becoming another program, it is read again
+// later.
 func (c *census) learn(s *sight) {
 	if c.mark(s, readMarks(s.pid)); s.whole {
 		delete(c.unread, s)
@@ -242,9 +244,9 @@ func (c *census) learn(s *sight) {
 	}
 }
 
-// read reads the marks of those that were started at some time, in ticks since the boot, or later.
-// A family has no member that is older than itself. It reports whether one of them is gone, and so
-// may have been a member.
+// read reads the marks of the processes that were started since a time, in ticks since the boot. An
+// older process is in no family. It reports whether one of them is gone, which may have been a
+// member.
 func (c *census) read(since uint64) (gone bool) {
 	for s := range c.unread {
 		if s.start < since || s.ended {
@@ -258,7 +260,7 @@ func (c *census) read(since uint64) (gone bool) {
 	return gone
 }
 
-// mark gives a process marks. The number that it had, and the launch, it keeps.
+// mark gives a process its marks. It keeps the number and the launch that it had.
 func (c *census) mark(s *sight, m marks) {
 	m.locks, m.launch = cmp.Or(m.locks, s.locks), cmp.Or(m.launch, s.launch)
 	if s.marks = m; m.locks != 0 || m.launch != "" {

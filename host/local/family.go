@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
-// tries is how often members are looked for while one after the other ends.
+// tries is how often Members looks again because a member has ended.
 const tries = 5
 
 // Members looks through the processes of the machine. Calls that come while a look is under way
@@ -83,8 +83,8 @@ type roll struct {
 	launches map[string]int
 }
 
-// call returns who is alive of each family, or was when it was met. It also says whether one has
-// ended since.
+// call returns the members that are alive, of each family. With met it also returns those that
+// ended just now. ended reports whether one has ended.
 func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +145,8 @@ func (r *roll) bears(s *sight) (i int, ours bool) {
 	return i, ours
 }
 
-// member returns a process as a member of a family, as it is now; one without a pid if it is not
-// alive.
+// member returns a process as it is now, as a member of family i. Its PID is 0 if the process is
+// dead.
 func (r *roll) member(pid, i int) (m host.Member, err error) {
 	s, err := readStat(pid)
 	switch {
@@ -163,7 +163,7 @@ func (r *roll) member(pid, i int) (m host.Member, err error) {
 	}, nil
 }
 
-// marks are what shows to which family a process belongs, beside its session.
+// marks show to which family a process belongs, beside its session.
 type marks struct {
 	whole  bool   // its environment was there: it is not while a process becomes another program
 	locks  uint64 // its limit of file locks; 0 if there is none
@@ -171,11 +171,11 @@ type marks struct {
 	keep   bool   // its KeepVariable
 }
 
-// environment is how much is read of an environment, in bytes. Linux takes no more than 6 MiB with
+// environment is how many bytes of an environment are read. Linux takes at most 6 MiB with the
 // arguments (execve(2)).
 const environment = 8 << 20
 
-// readMarks reads the marks of a process. What may not be read is not there.
+// readMarks reads the marks of a process. It takes a mark that it may not read for missing.
 func readMarks(pid int) marks {
 	var m marks
 	var room [2048]byte
@@ -245,8 +245,8 @@ func lockLimit(limits []byte) uint64 {
 	return n
 }
 
-// ownerOf returns the name of the user whose a process is, the number where there is no name, "" if
-// it is gone.
+// ownerOf returns the name of a process's user, or the number if the user has no name. It is "" if
+// the process is gone.
 func ownerOf(pid int) string {
 	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	if err != nil {

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// looks lets many who want a look at the machine at once share one. Each gets a look that began
-// after its call did, as if it had looked by itself, and no two looks go on at a time.
+// looks lets callers share looks at the machine. Each caller gets a look that began after its call,
+// and no two looks go on at a time.
 type looks struct {
 	scan func() error
 
 	mu   sync.Mutex
 	last *looking // guarded by mu: the one under way
-	next *looking // guarded by mu: it has not begun, and whoever comes now shares it
+	next *looking // guarded by mu: it has not begun; a caller that comes now shares it
 }
 
 // A looking is a look on its way. The error is set once done is closed.
@@ -49,7 +49,7 @@ func (s *looks) begin(ctx context.Context) error {
 	close(l.done)
 	s.mu.Lock()
 	if s.last == l {
-		s.last = nil // nobody has to wait for it
+		s.last = nil // no call has to wait for it
 	}
 	s.mu.Unlock()
 	return l.err

@@ -30,9 +30,10 @@ func (h *Host) reap(quit <-chan struct{}) {
 	}
 }
 
-// sweep reaps each child that has ended. One SIGCHLD may stand for many. It peeks who has ended,
-// which costs nothing for those that run; when the first is somebody else's (package os/exec waits
-// for it), the peek shows no other, and the own children are asked one by one.
+// sweep reaps each child that has ended. One SIGCHLD may stand for many children. Sweep peeks at
+// the first one that has ended, which costs nothing for those that run. If that is not a child of
+// this host (package os/exec waits for it), the peek shows no other. Then sweep asks its own
+// children one by one.
 func (h *Host) sweep() {
 	for {
 		pid := peek()
@@ -70,8 +71,8 @@ func (h *Host) take(pid int) bool {
 	return ours && !h.runs(c)
 }
 
-// runsHere reports whether p is a child that runs, and reaps one that has ended: whoever hears that
-// it is dead can ask what it had used. It costs a tenth of reading the child's stat.
+// runsHere reports whether p is a child that runs. It reaps a child that has ended, so its usage is
+// known as soon as a caller hears that it is dead. It costs a tenth of reading the child's stat.
 func (h *Host) runsHere(p host.Process) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -50,8 +50,8 @@ func (a *accounts) add(p host.Process, u host.Usage) {
 	a.of[p] = u
 }
 
-// usage translates what the kernel says, see getrusage(2): memory is in KiB, and disk traffic in
-// blocks of 512 bytes, whatever the disk's own are.
+// usage translates the numbers of the kernel, see getrusage(2): memory is in KiB, and disk traffic
+// in blocks of 512 bytes on every disk.
 func usage(r syscall.Rusage, mark int64) host.Usage {
 	u := host.Usage{
 		User:    time.Duration(r.Utime.Nano()),

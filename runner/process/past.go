@@ -108,9 +108,9 @@ func (r *Runner) markOf(ctx context.Context, id job.ID) (mark, *runner.End, erro
 	return r.readRoom(ctx, r.markName(id), runner.Key{Job: id, Attempt: 1, Launch: 1})
 }
 
-// remember leaves the mark of a job of which anything was started. It is the room of its launch,
-// where there is one: a rename, and no file more. It need not be durable: while it is not, neither
-// is the removal of the folder that follows.
+// remember leaves the mark of a job if any launch of it was started. The mark is the room of launch
+// k if there is one: that takes a rename and no more files. It need not be durable, since the
+// removal of the folder that follows is not durable before it.
 func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
 	err := r.keep(ctx, k)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -179,9 +179,9 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps, Locks: locks}, nil
 }
 
-// draw returns a number for a launch: below the limit of the host, so that its programs can set it,
-// and so that what this process's own launch would find, if it runs in one, is not taken for it. 0:
-// there is no room for numbers.
+// draw returns a number for a launch, or 0 if there is no room for numbers. The number is below the
+// limit of the host, so that its programs can set it. If this process itself runs in a launch, the
+// number also differs from that of its launch.
 func (r *Runner) draw(ctx context.Context) (uint64, error) {
 	limit, err := r.host.LockLimit(ctx)
 	if err != nil || limit < 1<<20 {
@@ -196,8 +196,8 @@ type notArmed struct{ error }
 
 func (e *notArmed) Unwrap() []error { return []error{e.error, runner.ErrNotArmed} }
 
-// booted returns when the host was booted, by the own clock. From it and the host's uptime the
-// wrapper knows what time it is, where asking for that would take a process.
+// booted returns when the host was booted, by the clock of this process. With it and the host's
+// uptime the wrapper knows the time. Asking for the time would take a process.
 func (r *Runner) booted(ctx context.Context) (time.Time, error) {
 	uptime, err := r.host.Uptime(ctx)
 	return time.Now().Add(-uptime), err
@@ -343,12 +343,12 @@ func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	return all, nil
 }
 
-// family says by what the processes of a launch are known.
+// family returns how to recognise the processes of a launch.
 func family(h runner.Handle) host.Family {
 	return host.Family{Leader: h.Process, Locks: h.Locks, Launch: h.Token}
 }
 
-// remnants tells apart what is to go and what is to be kept.
+// remnants divides processes into those to be killed and those to be kept.
 func remnants(ms []host.Member) (left, kept []runner.Remnant) {
 	for _, m := range ms {
 		r := runner.Remnant{PID: m.PID, Name: m.Name, User: m.User}
@@ -398,8 +398,7 @@ func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runn
 	return runner.Status{State: runner.Lost, Said: r.said(ctx, h)}, nil
 }
 
-// said returns what a wrapper has said, such as why it gave up. Where that cannot be read it is
-// nothing.
+// said returns the output of a wrapper, such as why it gave up; "" if it cannot be read.
 func (r *Runner) said(ctx context.Context, h runner.Handle) string {
 	n := names{folder: path.Join(h.Dir, runner.Folder), number: number(h.Key), token: h.Token}
 	f, err := r.fs.Open(ctx, n.own("log"))
@@ -438,7 +437,7 @@ func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	return nil
 }
 
-// names are the names of one launch, and of one who has to do with it.
+// names are the file names of one launch, and of one launcher or settler of it.
 type names struct {
 	folder, number, token string
 }
@@ -455,15 +454,15 @@ func number(k runner.Key) string { return fmt.Sprintf("%d.%d", k.Attempt, k.Laun
 func (n names) launch() string { return path.Join(n.folder, "launch."+n.number) }
 func (n names) taken() string  { return path.Join(n.folder, "taken."+n.number) }
 
-// own returns a name that nobody else writes.
+// own returns a name that only this launcher or settler writes.
 func (n names) own(kind string) string { return path.Join(n.folder, kind+"."+n.number+"."+n.token) }
 
-// A mark is what a name holds: words, the first of which says what they mean.
+// A mark is the content of a file of a launch, in words. The first word says what it means.
 type mark []string
 
 func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] == word }
 
-// mostWords is how long such a file is at most, in bytes.
+// mostWords is the most bytes in such a file.
 const mostWords = 4096
 
 // taker reads who took a launch, and puts that into its handle.

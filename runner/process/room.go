@@ -13,8 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// rooms is the folder of the rooms, in the spool. Who watches or lists the spool does not meet
-// them.
+// rooms is the folder of the rooms in the spool. A list or a watch of the spool leaves it out.
 const rooms = ".rooms"
 
 // roomName returns the name of a launch's room.
@@ -22,8 +21,7 @@ func (r *Runner) roomName(k runner.Key) string {
 	return path.Join(r.spool, rooms, runner.EndName(k, 0))
 }
 
-// room reads a launch's room: who took the launch, and its end, nil while nobody has told a whole
-// one.
+// room reads a launch's room: who took the launch, and its end, which is nil until it is whole.
 func (r *Runner) room(ctx context.Context, k runner.Key) (mark, *runner.End, error) {
 	return r.readRoom(ctx, r.roomName(k), k)
 }
@@ -57,7 +55,7 @@ func (r *Runner) roomed(ctx context.Context, k runner.Key, dir string) (runner.H
 	return h, true, nil
 }
 
-// vacate removes the rooms of a job's launches, of which k is the last one.
+// vacate removes the rooms of a job's launches. k is the last one.
 func (r *Runner) vacate(ctx context.Context, k runner.Key) error {
 	err := r.fs.Remove(ctx, r.roomName(k))
 	if err != nil || k.Launch == 1 && k.Attempt == 1 {

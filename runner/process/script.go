@@ -132,10 +132,10 @@ func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, 
 		log, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
-// program returns the subshell that becomes the program. Its environment is set there, so that none
-// of it touches the wrapper, and never stands in an argument list, which all users of the machine
-// can read. It is set before the outputs are: what a shell has to say about a value, such as a
-// locale that it does not know, is not the program's.
+// program returns the subshell that becomes the program. It sets the environment itself, so that no
+// variable touches the wrapper. A variable is never in an argument list, which all users of the
+// machine can read. The environment is set before the outputs: what the shell says about a value,
+// such as an unknown locale, is no output of the program.
 func program(p runner.Plan) (string, error) {
 	if len(p.Argv) == 0 || p.Argv[0] == "" {
 		return "", job.Errorf(job.Invalid, "no program")
