@@ -46,8 +46,9 @@ type Broker interface {
 // A Subscription receives messages. Those of one publisher come in the order in which it sent them.
 type Subscription interface {
 	// Messages delivers until Close. If the receiver is too slow or was cut off, messages are lost.
-	// Then Lost is signalled, and the receiver must read the rows instead.
 	Messages() <-chan []byte
+	// Lost delivers a value after messages were lost. Then the receiver must read the rows instead.
 	Lost() <-chan struct{}
+	// Close ends the subscription, and leaves the channels open. It can be called again.
 	Close()
 }

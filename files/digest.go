@@ -9,8 +9,9 @@ import (
 	"hash"
 )
 
-// MaxHole is the most bytes of holes in a file for which a digest counts the zeros. A program can
-// make a hole of 8 EiB in an instant, and its zeros would take a processor for centuries.
+// MaxHole is the most bytes of holes that [Copy] digests as zeros. A file with more gets
+// [DigestBlocks] instead, unless [CopyOptions].Whole is set. A program can make a hole of 8 EiB in
+// an instant, and its zeros would take a processor for centuries.
 const MaxHole = 256 << 20
 
 // BlockSize is the size in bytes of the blocks of [DigestBlocks].

@@ -12,8 +12,8 @@ import (
 
 // Alone reports whether an error is about a single file or folder: it may not be read, is damaged
 // or is gone, for example. Such an error says nothing about other files, so a walk over them goes
-// on. An error about the machine, such as a full disk or a file system that cannot be reached, is
-// not alone.
+// on. It is false for an error about the machine, such as a full disk or a file system that cannot
+// be reached.
 func Alone(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		job.KindOf(err) == job.Unavailable || job.Blocking(err) != nil {
@@ -29,13 +29,13 @@ func Alone(err error) bool {
 	return err != nil
 }
 
-// Undescribed is the entry in a [FS.List] for a name that cannot be described, because of err. typ
-// is the type of the file, as far as it is known. [Fault] returns the error.
+// Undescribed returns the entry in a [FS.List] for a name that cannot be described because of err.
+// typ is the type of the file, as far as it is known. [Fault] returns err.
 func Undescribed(name string, typ fs.FileMode, err error) fs.FileInfo {
 	return undescribed{name, typ | fs.ModeIrregular, err}
 }
 
-// Fault returns the error for which [FS.List] could not describe a name, or nil if it could.
+// Fault returns why [FS.List] could not describe a name, or nil if it could.
 func Fault(info fs.FileInfo) error {
 	if u, ok := info.(undescribed); ok {
 		return u.err

@@ -73,8 +73,8 @@ type FS interface {
 	Link(ctx context.Context, from, to string) error
 
 	// Remove removes a name and, if it is a folder, all below it. It does not follow symbolic
-	// links, even if somebody replaces a folder by a link meanwhile. It first gives the rights back
-	// to folders of its own account that may not be changed. A missing name is no error.
+	// links, even if somebody replaces a folder by a link meanwhile. If a folder of its own account
+	// may not be changed, it first gives itself the rights. A missing name is no error.
 	//
 	// Some things cannot be removed: files of another user, immutable files, and a mounted file
 	// system with all that is in it. They stay and the rest goes. The error then names the first of

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Linker is a file system with symbolic links. Its callers, repetitions and errors are those of
-// [FS].
+// Linker is a file system with symbolic links. What [FS] says about callers, repetitions and errors
+// holds here too.
 type Linker interface {
 	// Symlink makes name a symbolic link to target, in one step and durably. It replaces a symbolic
 	// link of that name. If name is anything else, the error is fs.ErrExist and name stays; only a

@@ -14,8 +14,8 @@ import (
 
 var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
-// Text writes a file name as UTF-8. Most names stay as they are. A byte that is not UTF-8 becomes
-// xNN, and so does a backslash that would be read as the beginning of one.
+// Text writes a file name as UTF-8. Most names stay as they are. Each byte that is not UTF-8 is
+// written as \xNN. If a name itself has such a text, its backslash is written in this way too.
 func Text(name string) string {
 	if utf8.ValidString(name) && !strings.Contains(name, `\x`) {
 		return name

@@ -143,8 +143,8 @@ type Usage struct {
 // of them: setsid(2) leaves the session, env -i drops the variable, and root may raise the limit.
 type Family struct {
 	// Leader is the leader of the session in which the launch started. It is not itself a member.
-	// Nothing is alive of a leader of an earlier boot. Every family has a leader, since a host may
-	// skip the other marks of a process that it finds in the leader's session.
+	// The family of a leader of an earlier boot has no living member. Every family has a leader,
+	// since a host may skip the other marks of a process that it finds in the leader's session.
 	Leader Process
 	// Locks is a number that the programs have as their limit of file locks; 0 if there is none.
 	// Linux has not used that limit since 2.4.25, but passes it on to each child, and only root can
