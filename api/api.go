@@ -97,7 +97,8 @@ type Caller struct {
 	Job    job.ID
 	Launch int
 	// Peer is set if the caller is a process of the service on another machine, which asks in the
-	// name of Principal. It may do only that, with the job Job only, and this machine answers.
+	// name of Principal. It may do what Peer says, and only with the job Job. It is answered from
+	// this machine alone.
 	Peer PeerMay
 }
 

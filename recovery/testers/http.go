@@ -11,12 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// HTTP makes a request to a server. The server is well if it answers with a status below 500 other
-// than
-//  429. A redirect is an answer, and is not followed. Parameters: url, and method, which is GET
-//     (the
-//
-// default) or HEAD.
+// HTTP makes a request to a server. The server is well if it answers with a status below 500,
+// except 429. A redirect is an answer, and is not followed. Parameters: url, and method, which is
+// GET (the default) or HEAD.
 type HTTP struct{ Dial Dial }
 
 // client makes one request for each connection: tests are far apart. It uses the proxy that the
