@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Unix reaches a service through the Unix socket name.
+// Unix reaches a service through the Unix socket whose path is name.
 func Unix(name string) http.RoundTripper {
 	return Dialed(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", name)
