@@ -2,180 +2,94 @@ package api
 
 import (
 	"context"
-	"math"
+	"encoding/json"
 	"net/http"
-	"sync"
-	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Limits bound what callers may ask for. A zero value is replaced by the default.
-type Limits struct {
-	// Body is the most bytes in the body of a request. Default: 64 MiB.
-	Body int64
-	// Jobs is the most jobs in one submission. Default: 10,000.
-	Jobs int
-	// Depth is how deep lists and maps may be nested in JSON. Default: 64.
-	Depth int
-	// Rate is the most requests per second of one principal. Default: no bound.
-	Rate float64
-	// Burst is how many requests one principal may make at once. Default: Rate, rounded up.
-	Burst int
-	// Streams is the most streams that follow, and calls that wait, at the same time. Default:
-	// 1,000.
-	Streams int
-	// Wait is the longest time that one call may wait. Default: 5 minutes.
-	Wait time.Duration
-}
-
-func (l *Limits) fill() {
-	if l.Body <= 0 {
-		l.Body = 64 << 20
-	}
-	if l.Jobs <= 0 {
-		l.Jobs = 10_000
-	}
-	if l.Depth <= 0 {
-		l.Depth = 64
-	}
-	if l.Burst <= 0 {
-		l.Burst = max(1, int(math.Ceil(l.Rate)))
-	}
-	if l.Streams <= 0 {
-		l.Streams = 1000
-	}
-	if l.Wait <= 0 {
-		l.Wait = 5 * time.Minute
-	}
-}
-
-const (
-	maxURI    = 16 << 10 // bytes of a request's path and query
-	maxHeader = 64 << 10 // bytes of a request's header
-)
-
-// checkSize refuses a request whose path, query or header is larger than any that is of use.
-func checkSize(r *http.Request) error {
-	if n := len(r.URL.Path) + len(r.URL.RawQuery); n > maxURI {
-		return withStatus(http.StatusRequestURITooLong,
-			job.Errorf(job.Invalid, "path and query have %d bytes: keep them to %d", n, maxURI))
-	}
-	size := 0
-	for name, values := range r.Header {
-		for _, v := range values {
-			size += len(name) + len(v)
+func (h *handler) registerLimits() {
+	op := func(id, method, path, summary, about string) operation {
+		return operation{
+			id: id, tag: "limits", method: method, path: "/v1/limits" + path, summary: summary,
+			about: about,
 		}
 	}
-	if size > maxHeader {
-		return withStatus(http.StatusRequestHeaderFieldsTooLarge,
-			job.Errorf(job.Invalid, "the header has %d bytes: keep it to %d", size, maxHeader))
-	}
-	return nil
+	register(h, op("list-limits", http.MethodGet, "", "List the limits",
+		"It lists the limits and rates that are set, and all keys that have turns in use, jobs that wait or "+
+			"moments that were given, orders among them. Sorted by key."), h.limits)
+	register(h, op("get-limit", http.MethodGet, "/{key}", "Get a limit, with the owners who share it", ""), h.limit)
+	set := op("set-limit", http.MethodPut, "/{key}", "Set how many jobs may have turns of a key at once",
+		"It holds at once: waiting jobs go as far as it allows, and running jobs are not stopped. Keys that begin "+
+			"with starts, launches, dials or "+
+			"releases have rates: per says within which time. The key in the document may be left out. "+
+			"In the path a slash of the key is written as %2F.")
+	set.body = &body{schema: keyless, examples: map[string]example{"limit": {
+		"a limit",
+		`{"most": 50, "weights": {"ada": 2}}`,
+	}, "rate": {"a rate", `{"most": 8, "per": "2s"}`}}}
+	register(h, set, h.setLimit)
+	remove := op("remove-limit", http.MethodDelete, "/{key}", "Take a limit away",
+		"Then any number of jobs may have turns of the key, unless its family has a limit.")
+	remove.status = http.StatusNoContent
+	register(h, remove, h.removeLimit)
 }
 
-// A limiter bounds the requests of each principal.
-type limiter struct {
-	rate  float64
-	burst int
-
-	mu    sync.Mutex
-	of    map[string]*rate.Limiter // guarded by mu
-	swept time.Time                // guarded by mu: when those who rest were forgotten
+// keyless is the schema of a limit in which the key may be left out, because the path has it.
+func keyless(r huma.Registry) *huma.Schema {
+	s := *r.SchemaFromRef(of[job.Limit](r).Ref)
+	s.Required = []string{"most"}
+	return &s
 }
 
-// wait returns how long a principal has to wait; 0: it may go on.
-func (l *limiter) wait(principal string, now time.Time) time.Duration {
-	if l.rate <= 0 {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.swept) > time.Minute {
-		for name, one := range l.of {
-			if one.TokensAt(now) >= float64(l.burst) { // as good as new
-				delete(l.of, name)
-			}
-		}
-		l.swept = now
-	}
-	one := l.of[principal]
-	if one == nil {
-		if l.of == nil {
-			l.of = map[string]*rate.Limiter{}
-		}
-		one = rate.NewLimiter(rate.Limit(l.rate), l.burst)
-		l.of[principal] = one
-	}
-	r := one.ReserveN(now, 1)
-	d := r.DelayFrom(now)
-	if d > 0 {
-		r.CancelAt(now)
-	}
-	return d
+type limitList struct {
+	// The limits, by key.
+	Items []pawl.LimitUse `json:"items"`
 }
 
-// slow refuses the request of a principal that asks too often.
-func (h *handler) slow(_ http.ResponseWriter, r *http.Request) error {
-	c := callOf(r.Context())
-	if c.op.public || c.caller.Peer != "" { // which was counted where it came in
-		return nil
-	}
-	d := h.limiter.wait(c.caller.Principal, time.Now())
-	if d == 0 {
-		return nil
-	}
-	return &statusError{
-		status: http.StatusTooManyRequests, after: d,
-		err: job.Errorf(job.Exhausted, "there are too many requests: keep to %g each second, and try again in %s",
-			h.Limits.Rate, d.Round(time.Millisecond)),
-	}
+type limitsOutput struct{ Body limitList }
+
+func (h *handler) limits(ctx context.Context, _ *struct{}) (*limitsOutput, error) {
+	items, err := serviceOf(ctx).Limits(ctx)
+	return &limitsOutput{limitList{items}}, err
 }
 
-// stream takes one of the places for streams and for calls that wait. The caller gives it back.
-func (h *handler) stream() (release func(), err error) {
-	select {
-	case h.streams <- struct{}{}:
-		return func() { <-h.streams }, nil
-	default:
-		return nil, job.Errorf(job.Exhausted,
-			"%d streams are open, which is the most: close one, or try again later", h.Limits.Streams)
-	}
+type limitInput struct {
+	// The key of the turns.
+	Key string `path:"key" example:"license"`
 }
 
-// waiting returns a context for a call that waits: it ends after d, or when the service stops.
-func (h *handler) waiting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, min(d, h.Limits.Wait))
-	go func() {
-		select {
-		case <-h.Stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+type limitOutput struct{ Body pawl.LimitUse }
+
+func (h *handler) limit(ctx context.Context, in *limitInput) (*limitOutput, error) {
+	l, err := serviceOf(ctx).Limit(ctx, in.Key)
+	return &limitOutput{l}, err
 }
 
-// stops reports whether the service stops.
-func (h *handler) stops() bool {
-	select {
-	case <-h.Stopping:
-		return true
-	default:
-		return false
+func (h *handler) setLimit(ctx context.Context, in *limitInput) (*limitOutput, error) {
+	var l job.Limit
+	if err := strict(callOf(ctx).body, &l, `"most": 50`); err != nil {
+		return nil, err
 	}
+	var said struct{ Most *int }
+	if err := json.Unmarshal(callOf(ctx).body, &said); err == nil && said.Most == nil {
+		return nil, invalid("most", "", "is missing", "say how many jobs may have a turn at once; 0 lets none go")
+	}
+	if l.Key != "" && l.Key != in.Key {
+		return nil, invalid("key", l.Key, "is not the key in the path", "give "+in.Key+", or leave it out")
+	}
+	l.Key = in.Key
+	svc := serviceOf(ctx)
+	if err := svc.SetLimit(ctx, l); err != nil {
+		return nil, err
+	}
+	set, err := svc.Limit(ctx, l.Key)
+	return &limitOutput{set}, err
 }
 
-// parseWait reads how long a call is to wait.
-func parseWait(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := job.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, invalid("wait", text, "is not a duration", "give one such as 30s")
-	}
-	return d, nil
+func (h *handler) removeLimit(ctx context.Context, in *limitInput) (*struct{}, error) {
+	return &struct{}{}, serviceOf(ctx).RemoveLimit(ctx, in.Key)
 }
