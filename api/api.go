@@ -278,7 +278,7 @@ func (w *headerOnly) Header() http.Header         { return w.header }
 func (w *headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 func (w *headerOnly) WriteHeader(status int)      { w.status = status }
 
-// login finds out who asks.
+// login finds out who the caller is.
 func (h *handler) login(w http.ResponseWriter, r *http.Request) error {
 	c := callOf(r.Context())
 	c.svc = h.Service

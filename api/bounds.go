@@ -83,7 +83,7 @@ type limiter struct {
 
 	mu    sync.Mutex
 	of    map[string]*rate.Limiter // guarded by mu
-	swept time.Time                // guarded by mu: when those who rest were forgotten
+	swept time.Time                // guarded by mu: when idle principals were last forgotten
 }
 
 // wait returns how long a principal has to wait; 0: it may go on.

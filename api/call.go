@@ -34,7 +34,7 @@ type callKey struct{}
 
 func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
-// serviceOf returns the service that acts in the name of who asks.
+// serviceOf returns the service that acts in the name of the caller.
 func serviceOf(ctx context.Context) *pawl.Service { return callOf(ctx).svc }
 
 var sane = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

@@ -170,9 +170,14 @@ func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, e
 	if err != nil {
 		return nil, err
 	}
-	sub := h.submission(ctx, specs)
-	sub.Key, sub.List = in.Key, many
-	answers, err := serviceOf(ctx).SubmitAll(ctx, sub)
+	reqs, err := h.requests(ctx, specs, many)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := serviceOf(ctx).SubmitOnce(ctx, in.Key, reqs...)
+	if err != nil && many && len(reqs) == 1 {
+		err = below("jobs[0]", err) // with several jobs the service itself says which one
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -278,8 +283,50 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 	return nil
 }
 
-// submission is what a caller submits. The service reads and checks the specs.
-func (h *handler) submission(ctx context.Context, specs []json.RawMessage) pawl.Submission {
+// requests reads and checks specs. If there are many, the path of a problem begins with the job.
+func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
+	if err := h.tooMany(specs); err != nil {
+		return nil, err
+	}
+	reqs := make([]pawl.Request, len(specs))
+	var wrong, denied job.SpecError
+	collect := func(i int, all *job.SpecError, err error) {
+		if many {
+			err = below(fmt.Sprintf("jobs[%d]", i), err)
+		}
+		var e *job.SpecError
+		errors.As(err, &e)
+		all.Add(e.Problems...)
+	}
+	for i, raw := range specs {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if len(wrong.Problems) >= job.MaxProblems {
+			break
+		}
+		spec, err := job.ReadSpec(raw, serviceOf(ctx).Check)
+		if err != nil {
+			collect(i, &wrong, err)
+		}
+		if !h.mayOwn(ctx, spec.Owner) {
+			collect(i, &denied, invalid("owner", spec.Owner, "is not you",
+				"leave it out, or let that user submit the job"))
+		}
+		reqs[i] = pawl.Request{Spec: spec, Given: raw}
+	}
+	switch {
+	case wrong.Problems != nil:
+		return nil, &wrong
+	case denied.Problems != nil:
+		return nil, job.Errorf(job.Denied, "%w", &denied)
+	}
+	return reqs, nil
+}
+
+// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's
+// own name of everybody.
+func (h *handler) mayOwn(ctx context.Context, owner string) bool {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
 	sub := pawl.Submission{

@@ -120,9 +120,9 @@ func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wai
 	return serviceOf(ctx).Obeyed(waiting, id, w)
 }
 
-// wished answers a job as it stands after a wish. The wish stands where this process is stopping
-// meanwhile; but a process may stop because the job has ended, and be faster than who waits to hear
-// of that.
+// wished answers with a job as it is after a wish. If this process is stopping, the wish stands.
+// But a process may also stop because the job has ended, and be faster than the call that waits to
+// hear of that.
 func (h *handler) wished(ctx context.Context, id job.ID, done bool) (*jobOutput, error) {
 	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
 	out := &jobOutput{http.StatusAccepted, v}

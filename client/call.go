@@ -120,8 +120,8 @@ func failureOf(err error) *failure {
 	return &failure{begun: true}
 }
 
-// pause is how long to wait after try n: 200 ms, and twice as long each time up to 5 s, of which
-// chance takes up to a half away, so that many clients do not come back at one moment.
+// pause is how long to wait after try n: 200 ms, and twice as long each time, up to 5 s. Chance
+// takes up to half of it away, so that many clients do not return at the same moment.
 func pause(n int) time.Duration {
 	const first, longest = 200 * time.Millisecond, 5 * time.Second
 	d := longest

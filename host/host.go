@@ -118,7 +118,7 @@ type Process struct {
 
 // ticks is how many clock ticks there are in a second of [Process.Start]: Linux's USER_HZ, which
 // sysconf(_SC_CLK_TCK) tells. It is 100 on every machine that Go compiles for
-// (include/asm-generic/param.h; alpha alone has another), whatever the kernel's own HZ is.
+// (include/asm-generic/param.h; only alpha has another), and does not depend on the kernel's HZ.
 const ticks = 100
 
 // Started returns when the process started, as the time since boot, rounded down to 10 ms.

@@ -13,7 +13,7 @@
 // the process that writes the message, so killed programs leave a message too. [Runner.Probe] finds
 // the programs that ended without one.
 //
-// A program is over when no process of its launch is alive, in whatever session or group it is. See
+// A program is over when no process of its launch is alive, in any session or group. See
 // [Runner.Kill].
 //
 // A host may know more than its caller, whose database may have been restored to an earlier time.

@@ -319,7 +319,7 @@ func oddTopics(t *testing.T, p pair) {
 	}
 }
 
-// ordered: messages of all sizes come in their order, whatever another publisher sends.
+// ordered: messages of all sizes come in their order, also while another publisher sends.
 func ordered(t *testing.T, p pair) {
 	s := subscribe(t, p.hears, "news")
 	const publishers, each, burst = 2, 500, 50

@@ -111,8 +111,8 @@ type Lie struct {
 	Content func(true []byte) []byte // the content that Open returns; it must not change its argument
 }
 
-// Lie makes the file system lie about the file with a name, by whatever name or link it is reached.
-// The zero [Lie] ends that.
+// Lie makes the file system lie about the file with a name, also if the file is reached by another
+// name or a link. The zero [Lie] ends that.
 func (f *FS) Lie(name string, l Lie) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -89,7 +89,7 @@ func elements(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(el string) bool { return el == "" || el == "." })
 }
 
-// there is find for what has to be there.
+// there is find for a name that must exist.
 func (f *FS) there(op, name string, follow bool) (place, error) {
 	at, err := f.find(op, name, follow)
 	if err == nil && at.node == nil {

@@ -51,9 +51,9 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 		err := h.looks.begin(ctx)
 		var ended bool
 		if err == nil {
-			// Who has ended since the look may have started others before, so there is another
-			// look. A program that starts others and ends all the time gives no rest: then who was
-			// alive just now counts.
+			// A process that has ended since the look may have started others before, so look
+			// again. If processes start others and end all the time, those that were alive just
+			// now count.
 			all, ended, err = r.call(&h.census, round == tries-1)
 		}
 		if err != nil {

@@ -97,8 +97,8 @@ const (
 	mostLast  = 4 << 10
 )
 
-// Write implements [io.Writer]. It takes everything: who waits for its output to be read would not
-// end.
+// Write implements [io.Writer]. It takes all output, since a program whose output is not read would
+// not end.
 func (e *ends) Write(p []byte) (int, error) {
 	e.first = append(e.first, p[:min(len(p), mostFirst-len(e.first))]...)
 	e.last = append(e.last, p[max(0, len(p)-mostLast):]...)

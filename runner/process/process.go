@@ -217,7 +217,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if h, ok, err := r.roomed(ctx, k, dir); err != nil || ok { // whatever the program did to the folder
+	if h, ok, err := r.roomed(ctx, k, dir); err != nil || ok { // this counts, also if the program changed the folder
 		return runner.Fate{Started: ok, Handle: h}, err
 	}
 	if taken, err := r.read(ctx, m.taken()); err != nil || taken != nil {

@@ -107,7 +107,7 @@ func cannotStart(t *testing.T, b Bench) {
 	}
 }
 
-// The codes of programs that did start are theirs, whatever they write.
+// The code of a program that did start is its own, also if it writes what a shell would.
 func didStart(t *testing.T, b Bench) {
 	for name, script := range map[string]string{
 		"silent, 126":                     "exit 126",
