@@ -14,9 +14,9 @@
 //
 // All jobs that a server blocks are one group, also if they read different files: 500 jobs with an
 // input each make one request per interval instead of 500. So the tester asks the origin of the
-// URL, and the origin is healthy if it answers at all, even with 404. If the origin is healthy while
-// the inputs of the jobs fail, the jobs block again, and the pace of the group halves each time.
-// That costs the server less than a test of each URL.
+// URL, and the origin is healthy if it answers at all, even with 404. If the origin is healthy
+// while the inputs of the jobs fail, the jobs block again, and the pace of the group halves each
+// time. That costs the server less than a test of each URL.
 package http
 
 import (
