@@ -1,6 +1,6 @@
-// Package broker is the contract for wake-ups: it tells processes that a line has ready jobs, or
-// that something has happened. Everything it carries is a hint. The rows of the store are the
-// truth, so a hint that is lost, doubled or late costs a delay, and never a job.
+// Package broker is the contract for wake-ups: it tells processes that a queue and kind has ready
+// jobs, or that something has happened. Everything it carries is a hint. The rows of the store are
+// the truth, so a hint that is lost, doubled or late costs a delay, and never a job.
 //
 // All methods are safe for concurrent use. Package brokertest is the test suite that every broker
 // passes.
@@ -17,18 +17,18 @@ import (
 // merged if nothing is lost by that.
 //
 // If a broker was cut off from the others, it may have missed something. It says so as soon as it
-// hears them again: every line that was ever waited for counts as announced, and every subscription
-// signals Lost.
+// hears them again: every queue and kind that was ever waited for counts as announced, and every
+// subscription signals Lost.
 type Broker interface {
-	// Announce says that lines have ready jobs. It never blocks for long, and may merge
+	// Announce says where there are ready jobs. It never blocks for long, and may merge
 	// announcements. An error says that other processes may not hear of it.
-	Announce(ctx context.Context, lines ...job.QueueKind) error
+	Announce(ctx context.Context, where ...job.QueueKind) error
 
-	// Wait returns when lines among those given have been announced, by any process, and returns
-	// these. It counts announcements since the last Wait of this process that returned the line, so
-	// none is missed while nobody waits. When ctx ends, it returns ctx's error. Only one loop of a
-	// process waits for a line.
-	Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error)
+	// Wait returns when ready jobs were announced at some of the queues and kinds in where, by any
+	// process, and returns these. It counts all announcements since the last Wait of this process
+	// that returned the same queue and kind, so none is missed while nobody waits. When ctx ends,
+	// it returns ctx's error. Only one loop of a process waits for a queue and kind.
+	Wait(ctx context.Context, where []job.QueueKind) ([]job.QueueKind, error)
 
 	// Publish sends a message to all subscribers of topic in all processes. A subscriber that comes
 	// while the message is on its way may receive it too. Publish never blocks for long. An error

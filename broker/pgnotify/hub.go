@@ -81,8 +81,8 @@ func (h *hub) take(lines []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	return found, h.woken
 }
 
-// missed says that anything may have been missed: every line may have ready jobs, and every topic
-// may have had messages.
+// missed says that anything may have been missed: there may be ready jobs everywhere, and messages
+// on every topic.
 func (h *hub) missed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -2,10 +2,10 @@
 // and NOTIFY.
 //
 // Announce and Publish never wait for the database. They put a notification into memory, and the
-// sender sends it. While it waits there, announcements of one line are merged, and so are empty
-// messages on one topic. The sender sends the first notification at once, then at most every 2 ms,
-// many in one statement. It sends empty messages on one topic at most every 20 ms. Receivers in the
-// same process hear at once, without the database, and the broker drops the echo of its own
+// sender sends it. While it waits there, announcements of one queue and kind are merged, and so are
+// empty messages on one topic. The sender sends the first notification at once, then at most every
+// 2 ms, many in one statement. It sends empty messages on one topic at most every 20 ms. Receivers
+// in the same process hear at once, without the database, and the broker drops the echo of its own
 // notifications.
 //
 // Each NOTIFY is a transaction of its own that writes nothing, because transactions that notify
@@ -15,9 +15,9 @@
 // database can listen, so a message must not hold a secret.
 //
 // One connection listens. When it is lost, notifications may be missed. So when it is back, every
-// line that was ever waited for counts as announced, and every subscription signals Lost. An idle
-// broker sends no statement. It notices a dead connection by the calls of [Broker.Do], such as the
-// renewal of a lease, and in the end by TCP.
+// queue and kind that was ever waited for counts as announced, and every subscription signals Lost.
+// An idle broker sends no statement. It notices a dead connection by the calls of [Broker.Do], such
+// as the renewal of a lease, and in the end by TCP.
 package pgnotify
 
 import (
@@ -128,9 +128,9 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 // be called again.
 func (b *Broker) Close() { b.close() }
 
-// Announce implements [broker.Broker]. After an error other processes do not hear of a line. The
-// error is of kind [job.Invalid] if a name is too long for a notification, and [job.Unavailable] if
-// too much already waits for a database that cannot be reached.
+// Announce implements [broker.Broker]. After an error other processes may not hear of it. The error
+// is of kind [job.Invalid] if a name is too long for a notification, and [job.Unavailable] if too
+// much already waits for a database that cannot be reached.
 func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 	b.hub.announce(lines)
 	notes := make([]note, len(lines))
