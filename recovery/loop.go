@@ -48,7 +48,7 @@ type loop struct {
 	// waiting are probes that were due at the last look and found no place. They are kept, since a
 	// look for each free place would be too many.
 	waiting []*probe
-	found   []store.Test // results that are to be written
+	found   []groups.Test // results that are to be written
 
 	news  chan news
 	ended chan struct{} // closed when nobody listens for news any more

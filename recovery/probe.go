@@ -29,8 +29,8 @@ type probe struct {
 
 // An asking is a group that asks the question.
 type asking struct {
-	store.Test           // what is written, without the result
-	waits      time.Time // since when its jobs have waited: see [groups.Group.Waits]
+	groups.Test           // what is written, without the result
+	waits       time.Time // since when its jobs have waited: see [groups.Group.Waits]
 }
 
 // news is what has happened to a probe.
