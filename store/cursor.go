@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// An EventCursor is the place of an event in the order of all events of its tenant. Its text is
-// what [Event] and [Events] have. A database in which one call writes at a time has a number for
-// each event, and needs no more than Ord.
+// An EventCursor is the place of an event in the order of all events of its tenant. Its text is the
+// Cursor of [Event] and [Events]. A database in which one call writes at a time numbers its events,
+// and needs only Ord.
 type EventCursor struct {
 	Ord int64
 	// Job, N and Sub order the events of one Ord. The zero job comes before all of them.
@@ -19,7 +19,7 @@ type EventCursor struct {
 	N, Sub int64
 }
 
-// String returns the cursor as it is passed on.
+// String returns the text of the cursor.
 func (c EventCursor) String() string {
 	s := strconv.FormatInt(c.Ord, 36)
 	if c.Job.IsZero() {
@@ -28,7 +28,8 @@ func (c EventCursor) String() string {
 	return s + "." + c.Job.String() + "." + strconv.FormatInt(c.N, 36) + "." + strconv.FormatInt(c.Sub, 36)
 }
 
-// ReadEventCursor reads what String wrote, and nothing else; "" is the place before all events.
+// ReadEventCursor reads a text that String wrote. "" is the place before all events. Any other text
+// is [job.Invalid].
 func ReadEventCursor(s string) (c EventCursor, err error) {
 	if s == "" {
 		return c, nil
@@ -57,7 +58,8 @@ func number(s string) int64 {
 	return n
 }
 
-// ReadOrd reads the cursor of a database whose cursors are numbers.
+// ReadOrd reads the cursor of a database that numbers its events. A cursor of another database is
+// [job.Invalid].
 func ReadOrd(s string) (int64, error) {
 	c, err := ReadEventCursor(s)
 	if err == nil && !c.Job.IsZero() {
@@ -66,7 +68,7 @@ func ReadOrd(s string) (int64, error) {
 	return c.Ord, err
 }
 
-// CursorAfter reports whether a cursor of events comes after another one. [job.Invalid]: one of
+// CursorAfter reports whether a cursor of events comes after another. It is [job.Invalid] if one of
 // them is no cursor.
 func CursorAfter(cursor, other string) (bool, error) {
 	a, err := ReadEventCursor(cursor)
@@ -77,7 +79,7 @@ func CursorAfter(cursor, other string) (bool, error) {
 	return a.compare(b) > 0, err
 }
 
-// NewerCursor is the error of a reader of events who has read further than the database goes.
+// NewerCursor is the error for a cursor of events that is newer than the database.
 func NewerCursor() error {
 	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier "+
 		"point in time: "+

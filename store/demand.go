@@ -6,7 +6,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// ReadyIn is how many jobs of a lane are ready in a line of a machine, or of none.
+// ReadyIn is how many jobs of a lane are ready in a queue and kind, for one machine or for none.
 type ReadyIn struct {
 	QueueKind job.QueueKind
 	Machine   string
@@ -14,15 +14,14 @@ type ReadyIn struct {
 	Jobs      int
 }
 
-// Claimant is a live session that was not told to drain or to stop, with how many jobs of each lane
-// it holds.
+// Claimant is a live session that was not told to drain or to stop.
 type Claimant struct {
 	ID      job.ID
 	Process Process
-	Held    map[job.Lane]int
+	Held    map[job.Lane]int // how many jobs of each lane it holds
 }
 
-// Demands makes the answer of [Reader.Demand] from what there is.
+// Demands makes the answer of [Reader.Demand].
 func Demands(c Claim, ready []ReadyIn, claimants []Claimant) map[job.Lane]Demand {
 	all := map[job.Lane]Demand{}
 	for lane, n := range c.Slots {

@@ -9,32 +9,33 @@ import (
 
 // Effects say what a committed call means for others.
 type Effects struct {
-	Ready []job.QueueKind // lines that got ready jobs
-	Owed  bool            // there are follow-ups to pay
+	Ready []job.QueueKind // the queues and kinds that got ready jobs
+	Owed  bool            // there are follow-ups to pay now
 	Later bool            // there are follow-ups that may wait for [Lull]
-	Tests bool            // a group is to be tested, maybe earlier than was known
-	// Due is when the first job is due that this call blocked or put behind a schedule gate; of
-	// [Jobs].Due, when the first of all jobs is. Zero: none is.
+	Tests bool            // a group must be tested, maybe earlier than was known
+	// Due is when the first job is due that this call blocked or put behind a schedule gate. After
+	// [Jobs].Due it is when the first of all such jobs is due. Zero: there is none.
 	Due   time.Time
-	Held  []job.ID  // sessions whose mode changed, or with a wish for one of their jobs
-	Watch []string  // machines whose watcher must look: a job entered monitor, or has a wish there
-	Past  []Passage // what became of jobs that were blocked, by this call or before
-	// Fresh holds the jobs that got ready in this call while its claim is still to come; nil: none
-	// comes. Their lines then move to Ready: see BeforeClaim and AfterClaim.
+	Held  []job.ID  // sessions that have a new mode, or a wish for one of their jobs
+	Watch []string  // machines whose watcher must look: a job came to custody monitor, or has a wish there
+	Past  []Passage // what happened to jobs that were blocked, by this call or before it
+	// Fresh holds the jobs that became ready in this call while its claim is still to come; nil: no
+	// claim is to come. AfterClaim moves the queues and kinds of those that were not claimed to
+	// Ready.
 	Fresh []Fresh
 }
 
-// A Passage is what became of a job that is blocked, or was.
+// A Passage is what happened to a job that is or was blocked.
 type Passage struct {
 	Code   job.Code // the condition
 	What   Passing
-	Waited time.Duration // for how long it was blocked
+	Waited time.Duration // how long it was blocked
 }
 
-// A Passing is what becomes of a blocked job.
+// A Passing is what can happen to a blocked job.
 type Passing string
 
-// What becomes of blocked jobs. A job that is canceled or paused has none of these.
+// What can happen to blocked jobs. A job that is canceled or paused has none of these.
 const (
 	IsBlocked   Passing = "blocked"
 	IsReblocked Passing = "reblocked" // in addition: its group was clear
@@ -42,14 +43,14 @@ const (
 	HasFailed   Passing = "failed"
 )
 
-// A Fresh is a job that got ready.
+// A Fresh is a job that became ready.
 type Fresh struct {
 	Job  job.ID
 	Line job.QueueKind
 }
 
-// Lull is how long follow-ups may wait that keep no job from going on: what gathers meanwhile is
-// paid together.
+// Lull is how long follow-ups wait that do not keep a job from going on. Those that come meanwhile
+// are paid together.
 const Lull = 50 * time.Millisecond
 
 // Add adds what the new place of j means for others.
@@ -87,18 +88,18 @@ func (e *Effects) Merge(more *Effects) {
 	e.Soon(more.Due)
 }
 
-// Announce adds a line that has ready jobs.
+// Announce adds a queue and kind that has ready jobs.
 func (e *Effects) Announce(l job.QueueKind) { e.Ready = once(e.Ready, l) }
 
-// Soon adds a time at which something is due; zero: nothing is.
+// Soon adds a time at which a job is due.
 func (e *Effects) Soon(t time.Time) {
 	if !t.IsZero() && (e.Due.IsZero() || t.Before(e.Due)) {
 		e.Due = t
 	}
 }
 
-// Tell adds who must hear of a wish for j: the session or the watcher that has it before the wish
-// is carried out.
+// Tell adds the session or the watcher that holds a job, because it must hear of a wish for the
+// job. The wish may even take the job from it.
 func (e *Effects) Tell(j *job.Job) {
 	switch j.Custody {
 	case job.Worker:
@@ -108,7 +109,8 @@ func (e *Effects) Tell(j *job.Job) {
 	}
 }
 
-// Passed adds what became of a job that a change has blocked, or that was blocked until then.
+// Passed adds what happened to a job that a change has blocked, or that was blocked before the
+// change.
 func (e *Effects) Passed(before, after *job.Job) {
 	p := Passage{Code: before.Code, Waited: after.Since.Sub(before.Since)}
 	switch {
@@ -125,7 +127,7 @@ func (e *Effects) Passed(before, after *job.Job) {
 	e.Past = append(e.Past, p)
 }
 
-// Joined adds that a job blocked again, if its group was clear: wasClear is the answer of
+// Joined adds that a job is blocked again, if its group was clear. wasClear is the answer of
 // [groups.Group.Join].
 func (e *Effects) Joined(b *job.Block, wasClear bool) {
 	if wasClear {
@@ -133,11 +135,12 @@ func (e *Effects) Joined(b *job.Block, wasClear bool) {
 	}
 }
 
-// BeforeClaim says that a claim follows in the same call. It may take jobs that get ready until
-// then; these are no news for others.
+// BeforeClaim says that a claim follows in the same call. It may take jobs that become ready before
+// it, so they are no news for others yet.
 func (e *Effects) BeforeClaim() { e.Fresh = []Fresh{} }
 
-// AfterClaim announces the lines of jobs that got ready since BeforeClaim and were not claimed.
+// AfterClaim announces the queues and kinds of the jobs that became ready since BeforeClaim and
+// were not claimed.
 func (e *Effects) AfterClaim(claimed []job.Job) {
 	taken := make(map[job.ID]bool, len(claimed))
 	for i := range claimed {

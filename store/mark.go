@@ -13,8 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Page returns the order of a list, and how many jobs a page of it has. An order that there is not
-// is Invalid.
+// Page returns the order of the list, and how many jobs a page has. An unknown order is Invalid.
 func (q *Query) Page() (by Sort, limit int, err error) {
 	by = cmp.Or(q.Sort, Newest)
 	if !slices.Contains(Sorts, by) {
@@ -23,35 +22,35 @@ func (q *Query) Page() (by Sort, limit int, err error) {
 	return by, Clamp(q.Limit, 100, 1000), nil
 }
 
-// A Position is the place of a job in the order of submission. A database that numbers its jobs has
-// the number in Ord, and no Job. In another one Ord is the time of submission, in microseconds of
-// Unix time, and Job orders jobs of the same time.
+// A Position is the place of a job in the order of submission. In a database that numbers its jobs,
+// Ord is the number and Job is empty. In another database Ord is the time of submission, in
+// microseconds of Unix time, and Job orders jobs of the same time.
 type Position struct {
 	Ord int64
 	Job job.ID
 }
 
-// PositionOf returns the place of a job that has no number.
+// PositionOf returns the position of a job in a database that does not number its jobs.
 func PositionOf(created time.Time, id job.ID) Position { return Position{created.UnixMicro(), id} }
 
-// Created returns the time of submission of a job that has no number.
+// Created returns the time of submission, in a database that does not number its jobs.
 func (p Position) Created() time.Time { return time.UnixMicro(p.Ord).UTC() }
 
-// Compare orders by submission.
+// Compare orders positions by submission.
 func (p Position) Compare(o Position) int {
 	return cmp.Or(cmp.Compare(p.Ord, o.Ord), bytes.Compare(p.Job[:], o.Job[:]))
 }
 
-// A Mark is the place in a list behind which its next page begins. Its text is the cursor.
+// A Mark is the place in a list after which the next page begins. Its text is the cursor.
 type Mark struct {
 	By    Sort
-	Since time.Time // as in [Page]
-	Ended time.Time // in a list by end
-	Stem  string    // in a list by name
+	Since time.Time // that of [Page]
+	Ended time.Time // set in a list by end
+	Stem  string    // set in a list by name
 	Position
 }
 
-// MarkOf returns the mark behind j, which stands at p.
+// MarkOf returns the mark of j, whose position is p.
 func MarkOf(by Sort, since time.Time, j *job.Job, p Position) Mark {
 	m := Mark{By: by, Since: since, Position: p}
 	switch by.Field() {
@@ -63,7 +62,7 @@ func MarkOf(by Sort, since time.Time, j *job.Job, p Position) Mark {
 	return m
 }
 
-// Compare orders the places of one list.
+// Compare orders marks as they follow in the list.
 func (m Mark) Compare(o Mark) int {
 	if m.By.Descends() {
 		m, o = o, m
@@ -76,8 +75,8 @@ func (m Mark) String() string {
 	return encode(string(m.By), writeInstant(m.Since), writeInstant(m.Ended), m.ord(), m.job(), m.Stem)
 }
 
-// ReadMark reads the cursor of a list in an order. numbered says whether the database numbers its
-// jobs. Any other text is Invalid.
+// ReadMark reads the cursor of a list. by must be the order of the list, and numbered says whether
+// the database numbers its jobs. Any other text is Invalid.
 func ReadMark(cursor string, by Sort, numbered bool) (Mark, error) {
 	m := Mark{By: by}
 	parts, ok := decode(cursor, 6)
@@ -94,15 +93,15 @@ func ReadMark(cursor string, by Sort, numbered bool) (Mark, error) {
 	return m, nil
 }
 
-// An EndMark is the place of a job among those that have ended, by tenant and state. The zero
-// EndMark comes before all of them. Its text is the cursor of [Overdue].
+// An EndMark is the place of a job among the jobs that have ended, ordered by tenant, state and
+// end. The zero EndMark comes before all. Its text is the cursor of [Overdue].
 type EndMark struct {
 	Of    Kept // the tenant and the state
 	Ended time.Time
 	Position
 }
 
-// Compare orders by tenant and state, then by end.
+// Compare orders by tenant, state and end.
 func (m EndMark) Compare(o EndMark) int {
 	return cmp.Or(m.Of.Compare(o.Of), m.Ended.Compare(o.Ended), m.Position.Compare(o.Position))
 }

@@ -6,50 +6,50 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// An Ask asks for moments of a key that is under a rate.
+// An Ask asks for moments of a key that has a rate.
 type Ask struct {
 	Key string
 	N   int // how many moments, 1 to MaxAsked
-	// Late is how much later than [job.Lateness] the moment may be used, up to MaxLate in whole
-	// microseconds; N is 1 then. The moment after it comes later by as much: so within any time of
-	// the length of the rate no more are used than it allows.
+	// Late is how much later than [job.Lateness] the moment may be used, up to MaxLate and in whole
+	// microseconds. N must be 1 then. The next moment comes later by the same time. So in any
+	// period of the rate no more moments are used than it allows.
 	Late time.Duration
-	// Held is a moment that was given earlier and not used, and N is 1; zero: there is none. It is
-	// answered as long as it holds ([job.Moment.Holds]), and another one after that.
+	// Held is a moment that was given earlier and not used; zero: there is none. N must be 1 then.
+	// It is returned as long as it holds ([job.Moment.Holds]); after that another one is.
 	Held job.Moment
 }
 
-// Reserved is the answer to an Ask: the first moment, and the others, each Every after the one
-// before.
+// Reserved is the answer to an Ask: the first moment, and how far apart the others are.
 type Reserved struct {
+	// First is the first moment; the others follow it, Every apart.
 	First time.Time
 	Every time.Duration
-	Now   time.Time  // when they were given; only a moment that was held may be before
-	Limit *job.Limit // the rate that decides; nil: there is none, and First is Now
-	Rate  job.ID     // identifies the rate as it was set last
+	Now   time.Time  // when they were given; only a moment that was held can be earlier
+	Limit *job.Limit // the rate that holds; nil: there is none, and First is Now
+	Rate  job.ID     // changes each time the rate is set
 }
 
-// Moment returns the i-th moment, from 0.
+// Moment returns moment i, counted from 0.
 func (r *Reserved) Moment(i int) time.Time { return r.First.Add(time.Duration(i) * r.Every) }
 
-// Next returns the moment after those that answer a.
+// Next returns the moment after those of ask a.
 func (r *Reserved) Next(a *Ask) time.Time { return r.Moment(a.N).Add(a.Late) }
 
-// Moments says when the next moment of a key under a rate is free.
+// Moments says when the next moment of a key with a rate is free.
 type Moments struct {
 	Key   string
-	Limit job.Limit     // that decides
+	Limit job.Limit     // the rate that holds
 	In    time.Duration // from now; 0: at once
 }
 
 const (
-	// MaxAsked is how many moments one Ask may be for, and how many Asks one call may have.
+	// MaxAsked is the most moments of one Ask, and the most Asks of one call.
 	MaxAsked = 1000
-	// MaxLate is the longest Ask.Late.
+	// MaxLate is the longest [Ask].Late.
 	MaxLate = time.Hour
 )
 
-// CheckAsks returns what is wrong with the asks of a call.
+// CheckAsks returns an error of kind [job.Invalid] if the asks of a call are wrong, or nil.
 func CheckAsks(asks []Ask) error {
 	if len(asks) > MaxAsked {
 		return job.Errorf(job.Invalid, "%d asks for moments are too many: keep to %d", len(asks), MaxAsked)

@@ -11,23 +11,24 @@ import (
 )
 
 // A FindQuery asks for jobs in one of three ways: by id, by the session that holds them, or by the
-// machine that watches them. An empty one asks for none.
+// machine that watches them. An empty query asks for none.
 type FindQuery struct {
-	// IDs asks for jobs with everything about them. Ids that are not there are left out.
-	IDs    []job.ID
-	Tenant string // leaves out the jobs of others; empty: of all tenants. Only with IDs
+	// IDs asks for these jobs, with all of their fields. Unknown ids are left out.
+	IDs []job.ID
+	// Tenant, with IDs only, leaves out the jobs of other tenants. Empty: all tenants.
+	Tenant string
 
-	// Session asks for the jobs in its custody, with everything about them.
+	// Session asks for the jobs in its custody, with all of their fields.
 	Session job.ID
 
-	// Machine asks for the jobs in custody monitor there that came at Since or later, or have a
-	// wish. There may be very many: they come with the kind's progress, and without request, resolved
-	// spec, labels and result.
+	// Machine asks for the jobs in custody monitor there that have come since Since, or that have a
+	// wish. There may be very many. So they come with Work, but without Request, Resolved, Labels
+	// and Result.
 	Machine string
 	Since   time.Time
 }
 
-// Operation names what is asked, for those who count, trace and break calls.
+// Operation names the kind of query, for metrics, traces and tests.
 func (q *FindQuery) Operation() string {
 	switch {
 	case !q.Session.IsZero():
@@ -40,7 +41,7 @@ func (q *FindQuery) Operation() string {
 	return "find"
 }
 
-// FindJob returns one job of a tenant. It is NotFound where the tenant has no such job.
+// FindJob returns a job of a tenant. The error is NotFound if the tenant has no such job.
 func FindJob(ctx context.Context, r Reader, tenant string, id job.ID) (job.Job, error) {
 	if tenant == "" {
 		return job.Job{}, NoJob(id)
@@ -61,15 +62,15 @@ type Query struct {
 	Filter job.Filter
 	Sort   Sort
 	Limit  int    // 1 to 1000; 100 by default
-	Cursor string // from the page before, of the same filter and order
+	Cursor string // Next of the page before, with the same filter and order
 }
 
-// A Sort is the order of a list. Jobs with the same value follow in the order of submission, or
-// against it.
+// A Sort is the order of a list. Jobs with equal values are in the order of submission, or in the
+// opposite order if the list descends.
 type Sort string
 
-// The orders. A list by end has only jobs that have ended. A list by name is by [job.Job.Stem]:
-// jobs that were given no name stand together, in the order of submission.
+// The orders. A list by end has only jobs that have ended. A list by name is sorted by
+// [job.Job.Stem], so jobs without a given name are together, in the order of submission.
 const (
 	Newest    Sort = "-created" // the default
 	Oldest    Sort = "created"
@@ -82,8 +83,8 @@ const (
 // Sorts lists every order.
 var Sorts = []Sort{Newest, Oldest, LastEnded, FirstEnd, ByName, ByNameRev}
 
-// Field is the column by which a list is sorted first; empty where it has the order of submission
-// alone.
+// Field returns the first column of the order. It is empty if the list is in the order of
+// submission.
 func (s Sort) Field() string {
 	switch s {
 	case LastEnded, FirstEnd:
@@ -94,7 +95,7 @@ func (s Sort) Field() string {
 	return ""
 }
 
-// Descends reports whether a list goes from the highest down.
+// Descends reports whether the list begins with the highest value.
 func (s Sort) Descends() bool { return s[0] == '-' }
 
 // Clamp returns the limit n of a query: standard where it gave none, and at most most.
@@ -108,73 +109,74 @@ func Clamp(n, standard, most int) int {
 // A Page is a page of jobs.
 type Page struct {
 	Jobs  []job.Job
-	Next  string    // empty: the last page
-	Since time.Time // the query looked at jobs submitted since then; zero: at all
+	Next  string    // the cursor of the next page; empty: this is the last
+	Since time.Time // only jobs submitted since then were looked at; zero: all
 }
 
-// Counts are how many jobs there are.
+// Counts are how many jobs a filter chooses, by state.
 type Counts struct {
-	States map[job.State]int // those that have none are left out
+	States map[job.State]int // states without jobs are left out
 	Since  time.Time         // as in [Page]
 }
 
 // An EventQuery asks for events.
 type EventQuery struct {
 	Tenant string
-	Job    job.ID // zero: of all jobs
-	Cursor string // from the answer before; empty: from the first
+	Job    job.ID // zero: all jobs
+	Cursor string // Cursor of the answer before; empty: from the first event
 	Limit  int    // 1 to 10000; 1000 by default
-	End    bool   // no events, but the cursor from which those are had that are committed from now on
-	// Known is a cursor that was answered before, for all jobs: what is there up to it is read.
-	// Without it, the newest may be held back once more, behind a change that is under way by now;
-	// see Unsettled.
+	End    bool   // no events, but a cursor that is followed by those committed from now on
+	// Known is a cursor of an earlier answer for all jobs. The answer has all events up to it.
+	// Without Known, the newest events may be held back again, behind a change that is still under
+	// way; see Unsettled.
 	Known string
 }
 
 // Events is a run of events.
 type Events struct {
 	Events []Event
-	Cursor string // to go on from; never empty, and that of the last event when there is one
-	// Unsettled says that more may have been committed, behind a change that is still under way.
-	// Whoever waits for events asks again soon: if nothing comes of that change, nobody announces
-	// anything.
+	// Cursor is where to go on. It is never empty. If there are events, it is that of the last one.
+	Cursor string
+	// Unsettled says that more events may have been committed, behind a change that is still under
+	// way. A reader that waits for events asks again soon: if that change writes none, no wake-up
+	// comes.
 	Unsettled bool
 }
 
-// An Event is one with its cursor: from there those after it are had. Two cursors of one event are
-// the same text.
+// An Event is an event with its cursor. The events after it follow the cursor. All cursors of an
+// event are the same text.
 type Event struct {
 	job.Event
 	Cursor string `json:"-"`
 }
 
-// Site is in the place of a tenant for documents that belong to the whole service. Of what sees one
-// tenant only nothing sees them.
+// Site takes the place of a tenant in documents that belong to the whole service. Methods that see
+// one tenant do not see them.
 const Site = "*"
 
-// Kept says for how long the jobs of a tenant are kept that ended in a state.
+// Kept says how long the jobs of a tenant are kept that ended in a state.
 type Kept struct {
 	Tenant string
 	State  job.State
 	For    time.Duration
 }
 
-// Compare orders by tenant and state, as Overdue goes through what is kept.
+// Compare orders by tenant and then by state, as Overdue does.
 func (k Kept) Compare(other Kept) int {
 	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
 }
 
-// An OverdueQuery asks for jobs that are kept no longer.
+// An OverdueQuery asks for jobs that need not be kept any longer.
 type OverdueQuery struct {
-	Kept   []Kept // each tenant and state once; others are kept for ever
+	Kept   []Kept // each tenant and state once; jobs of others are kept for ever
 	Limit  int    // 1 to 1000; 500 by default
-	Cursor string // from the answer before; what is kept may have changed since
+	Cursor string // Next of the answer before; Kept may have changed since
 }
 
-// Overdue are jobs that are kept no longer.
+// Overdue are jobs that need not be kept any longer.
 type Overdue struct {
 	Jobs []Ended
-	Next string // to go on behind the last of them; empty: there are no more
+	Next string // the cursor to go on; empty: there are no more
 }
 
 // Ended is a job that has ended.
@@ -188,12 +190,12 @@ type Ended struct {
 
 // A ResourceQuery asks for documents of a kind.
 type ResourceQuery struct {
-	Tenant string // whose they are; empty: those of all tenants, and of the [Site]
+	Tenant string // empty: all tenants, and the [Site]
 	Kind   string
 	Name   string // empty: all
 }
 
-// Operation names what is asked, for those who count calls.
+// Operation names the kind of query, for metrics.
 func (q *ResourceQuery) Operation() string {
 	switch {
 	case q.Tenant == "":
@@ -204,7 +206,7 @@ func (q *ResourceQuery) Operation() string {
 	return "resource"
 }
 
-// FindResource returns one document. It is NotFound where there is none.
+// FindResource returns one document. The error is NotFound if there is none.
 func FindResource(ctx context.Context, r Resources, tenant, kind, name string) (Resource, error) {
 	if tenant == "" || name == "" {
 		return Resource{}, NoResource(kind, name)

@@ -9,8 +9,8 @@ import (
 
 // What every store does alike with a request.
 
-// Once returns the claim with each queue, kind and job named once: a line that is read twice has
-// its jobs twice.
+// Once returns the claim with each queue, kind and job named once. A store that reads a queue and
+// kind twice would return its jobs twice.
 func (c Claim) Once() Claim {
 	c.Queues, c.Kinds, c.Jobs = distinct(c.Queues), distinct(c.Kinds), distinct(c.Jobs)
 	return c
@@ -26,7 +26,7 @@ func distinct[T comparable](list []T) []T {
 	})
 }
 
-// Digest tells a call from another one under the same idempotency key.
+// Digest returns what must be equal in two calls with the same idempotency key.
 func (s *Submission) Digest() []byte {
 	h := sha256.New()
 	for i := range s.Jobs {
@@ -35,7 +35,7 @@ func (s *Submission) Digest() []byte {
 	return h.Sum(nil)
 }
 
-// Strongest returns each prerequisite once: with the need that meets both where one stands twice.
+// Strongest returns each prerequisite once. If one is there twice, it has the need that meets both.
 func Strongest(after []After) []After {
 	var all []After
 	for _, a := range after {
@@ -50,7 +50,8 @@ func Strongest(after []After) []After {
 	return all
 }
 
-// Allowed says why an event may not be written to a job.
+// Allowed returns the error of kind [job.Conflict] for an event that may not be written to j, or
+// nil.
 func (n *NewEvent) Allowed(j *job.Job) error {
 	switch {
 	case j.State.Terminal():

@@ -8,47 +8,49 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Session is one holder of a lease.
+// A Session is a process with a lease.
 type Session struct {
 	ID      job.ID
-	Process Process       // that holds it
+	Process Process       // the process
 	Lease   time.Duration // at least MinLease
-	// Mode is its mode from the beginning. A process that lost its lease and begins anew keeps its mode.
+	// Mode is the mode with which the session begins. A process that lost its lease and begins
+	// again keeps its mode.
 	Mode Mode
 }
 
-// MinLease is the shortest lease.
+// MinLease is the shortest lease of a session.
 const MinLease = 10 * time.Millisecond
 
-// A Process is what a session tells of its holder.
+// A Process is what a session tells about its process.
 type Process struct {
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
-	Version string `json:"version,omitempty"` // of its build
+	Version string `json:"version,omitempty"` // the version of its build
 	Roles   []Role `json:"roles,omitempty"`
-	// Queues, Kinds, Tenants and Machine say whose jobs it claims: of these queues and kinds; of
-	// these tenants, or of all where none is named; of no machine, and of this one. Without kinds
-	// it claims nothing.
+	// Queues, Kinds, Tenants and Machine say whose jobs it claims: jobs of these queues and kinds,
+	// of these tenants, and of this machine or of none. Without Tenants it claims jobs of all
+	// tenants, without Kinds it claims none.
 	Queues  []string `json:"queues,omitempty"`
 	Kinds   []string `json:"kinds,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
 	Machine string   `json:"machine,omitempty"`
-	// Slots is how many jobs of each lane it runs at once.
+	// Slots is how many jobs of each lane it runs at the same time.
 	Slots map[job.Lane]int `json:"slots,omitempty"`
-	// Address is the URL at which other processes reach its API; empty: they do not.
+	// Address is the URL at which other processes reach its API; empty: they cannot.
 	Address string `json:"address,omitempty"`
 }
 
-// String names the process for people: host:pid.
+// String names the process for people, as host:pid.
 func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
 
-// Serves reports whether the process claims jobs of a line and machine, of some tenant at least.
+// Serves reports whether the process claims jobs of a queue and kind that belong to machine, or to
+// no machine if that is empty. It does not look at tenants.
 func (p *Process) Serves(line job.QueueKind, machine string) bool {
 	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) &&
 		slices.Contains(p.Kinds, line.Kind)
 }
 
-// ServesTenant reports whether it claims jobs of a tenant.
+// ServesTenant reports whether the process claims jobs of a tenant.
 func (p *Process) ServesTenant(tenant string) bool {
 	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
 }
@@ -58,98 +60,103 @@ type Role string
 
 // The roles.
 const (
-	RoleAPI    Role = "api"    // it serves the API at an address
+	RoleAPI    Role = "api"    // it serves the API at its Address
 	RoleWorker Role = "worker" // it claims jobs and runs them
-	// it looks after time, blocked jobs, dead sessions, what was forgotten, and what is kept no
-	// longer
+	// RoleRecovery: it looks after due times, blocked jobs, dead sessions, forgotten follow-ups,
+	// and jobs that need not be kept.
 	RoleRecovery Role = "recovery"
-	// it watches the programs of its machine, and removes its jobs that are kept no longer
+	// RoleWatcher: it watches the programs of its machine, and removes jobs of the machine that
+	// need not be kept.
 	RoleWatcher Role = "watcher"
 )
 
 // Roles lists every role.
 var Roles = []Role{RoleAPI, RoleWorker, RoleRecovery, RoleWatcher}
 
-// A Mode is how a session works. An operator sets it; it holds until another is set.
+// A Mode is how a session works. An operator sets it. It holds until another one is set.
 type Mode string
 
 // The modes.
 const (
 	Work  Mode = ""      // go on as usual
-	Drain Mode = "drain" // claim nothing more, and let what runs end
-	Stop  Mode = "stop"  // drain, and then end; it is not taken back
+	Drain Mode = "drain" // claim nothing more, and let running jobs end
+	Stop  Mode = "stop"  // drain, and then end; it cannot be taken back
 )
 
 // Modes lists every mode.
 var Modes = []Mode{Work, Drain, Stop}
 
-// SessionInfo is a session as it stands.
+// SessionInfo is the state of a session.
 type SessionInfo struct {
 	ID      job.ID
 	Process Process
 	Mode    Mode
-	Used    map[job.Lane]int // slots in use, as it told last
-	// Live says that it has not ended, and that its lease has not run out by the database's clock.
-	// One that is neither live nor ended has died, and nobody has taken its jobs yet.
+	Used    map[job.Lane]int // slots in use, as the session last reported
+	// Live says that the session has not ended, and that its lease has not run out by the
+	// database's clock. A session that is neither live nor ended has died, and its jobs have not
+	// been taken yet.
 	Live    bool
 	Started time.Time
-	Renewed time.Time // when it was heard of last
+	Renewed time.Time // when it was last renewed
 	Until   time.Time // the end of its lease
-	Ended   time.Time // zero: it has not
-	Crashed bool      // it ended because its lease had run out
-	Held    int       // jobs in its custody
-	Oldest  HeldJob   // of them: that which it has held for longest; zero: it holds none
+	Ended   time.Time // zero: it has not ended
+	Crashed bool      // it ended because its lease ran out
+	Held    int       // how many jobs it holds
+	Oldest  HeldJob   // the job that it has held for longest; zero: it holds none
 }
 
-// HeldJob is a job in custody of a session.
+// HeldJob is a job in the custody of a session.
 type HeldJob struct {
 	Job    job.ID
 	Tenant string
 	Since  time.Time
 }
 
-// Unattended is work that waits for a process that is not there.
+// Unattended is work that waits for a process that is missing.
 type Unattended struct {
 	Unserved  []Unserved
 	Unwatched []Unwatched
 }
 
-// Unserved are jobs that are ready in a line, of one machine or of none, for which no live session
-// is there that may claim: one that serves queue, kind, machine and tenant, and was not told to
-// drain or to stop.
+// Unserved are ready jobs of a queue and kind, and of one machine or of none, that no live session
+// may claim. A session may claim a job if it serves its queue, kind, machine and tenant, and was
+// not told to drain or to stop.
 type Unserved struct {
 	QueueKind job.QueueKind
 	Machine   string
 	Jobs      int       // up to MostUnserved
-	Since     time.Time // when the first of these became ready
+	Since     time.Time // when the first of them became ready
 }
 
-// Unwatched are jobs in custody monitor of a machine where no live session plays the role of the
-// watcher: their programs run on there, or have ended meanwhile.
+// Unwatched are jobs in custody monitor of a machine without a live session in the role of the
+// watcher. Their programs run there, or have ended.
 type Unwatched struct {
 	Machine string
 	Jobs    int // up to MostUnserved
 }
 
-// Demand is the ready work of a lane, and who is there to do it.
+// Demand is the ready work of a lane, and the sessions that can do it.
 type Demand struct {
-	Ready    int       // ready jobs, of each line up to the slots of all sessions, and one at least
-	Sessions []Serving // that claim some of them; none of the lane alone, whose slot no process tells of
+	// Ready counts ready jobs. It counts each queue and kind up to the slots of all sessions, and
+	// at least 1.
+	Ready int
+	// Sessions may claim some of these jobs. It is empty for [job.LaneAlone], whose slot no process
+	// reports.
+	Sessions []Serving
 }
 
-// Serving is a live session as one of those that share the work of a lane.
+// Serving is a live session that shares the work of a lane.
 type Serving struct {
 	ID    job.ID
-	Slots int // in the lane
-	Held  int // jobs of the lane in its custody
+	Slots int // its slots in the lane
+	Held  int // how many jobs of the lane it holds
 }
 
-// MostUnserved is how many jobs of a line, or of a machine, are counted, and how many of these are
-// looked at.
+// MostUnserved is the most jobs of a queue and kind, or of a machine, that are read and counted.
 const MostUnserved = 1000
 
-// SessionKept is for how long a session is known after its end; MachineKept is for how long the
-// newest one of a machine is that has no session any more.
+// SessionKept is how long a session is remembered after its end. MachineKept is how long the newest
+// session of a machine is remembered after its end, if the machine has no other.
 const (
 	SessionKept = time.Hour
 	MachineKept = 7 * 24 * time.Hour

@@ -1,14 +1,15 @@
-// Package fake is a [store.Store] in memory, for tests that want the whole contract and no
-// database: simulations in virtual time above all.
+// Package fake is a [store.Store] in memory. It is for tests that need the whole contract without a
+// database, above all for simulations in virtual time.
 //
-// It is pure memory behind one mutex. It has no goroutines, reads no clock but the one it is
-// handed, and draws nothing by chance: the same calls at the same times in the same order are
-// answered alike, to the order of lists. A call is a transaction: one that fails leaves nothing
-// behind. Where the contract leaves a choice, it does what store/sqlite does.
+// The store is memory behind one mutex. It has no goroutines, reads only the clock that it is
+// given, and uses no random numbers. So the same calls at the same times in the same order get the
+// same answers, down to the order of lists. A call that fails leaves nothing behind. Where the
+// contract leaves a choice, it does the same as store/sqlite.
 //
-// It knows nothing of what a server does after trouble of its own: store/postgres expires nobody
-// too soon then. And it does not misbehave by itself: a test that wants lost calls and lost answers
-// wraps it. [Store.Snapshot] and [Store.Restore] stand for a backup of a database and its restore.
+// Two things are missing. After trouble of its server, store/postgres waits before it expires
+// sessions; the fake has no such trouble. And it does not misbehave by itself: a test that needs
+// lost calls and lost answers wraps it. [Store.Snapshot] and [Store.Restore] stand for a backup of
+// a database and its restore.
 package fake
 
 import (
@@ -21,11 +22,11 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Store implements [store.Store]. What it is given and what it answers is nobody else's: it keeps
-// and hands out copies.
+// Store implements [store.Store]. It copies its arguments and its answers, so it shares no memory
+// with its callers.
 type Store struct {
-	// PassOn says that an apply hands on what its changes give back, as other stores do where they
-	// can. Else it owes that.
+	// PassOn makes Apply hand on the turns that its changes give back, as other stores do if they
+	// can. Otherwise it leaves a follow-up for that.
 	PassOn bool
 
 	now func() time.Time
@@ -37,9 +38,8 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New returns an empty store. now is the database's clock, leases included; nil stands for
-// [time.Now], which is virtual in a bubble of testing/synctest. It is called under the store's
-// lock.
+// New returns an empty store. now is the database's clock, also for leases. It is called under the
+// store's lock. Nil means [time.Now], which is virtual in a bubble of testing/synctest.
 func New(now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
@@ -55,16 +55,16 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Snapshot returns all that the store holds now. It stays as it is, whatever becomes of the store.
+// Snapshot returns the content of the store. Later calls do not change it.
 func (s *Store) Snapshot() *State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.clone()
 }
 
-// Restore puts the store back to an earlier point, or to that of another store: of what was
-// committed since nothing is left, and numbers in cursors are given again, just as when a database
-// is restored from a backup. The clock goes on. A snapshot may be restored any number of times.
+// Restore puts the store back to an earlier state, or to that of another store. It is like the
+// restore of a database: all that was committed since is lost, and numbers in cursors are given
+// again. The clock goes on. A snapshot may be restored any number of times.
 func (s *Store) Restore(to *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

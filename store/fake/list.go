@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// List implements [store.Reader]. It looks at all jobs, and where the order is that of submission
-// stops when the page is full.
+// List implements [store.Reader]. It looks at all jobs. If the list is in the order of submission,
+// it stops when the page is full.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	by, limit, err := q.Page()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// State is all that a store holds: see [Store.Snapshot]. It is safe for concurrent use.
+// State is the whole content of a store: see [Store.Snapshot]. It is safe for concurrent use.
 type State struct {
 	rows      []*row // by number, which is the order of submission; nil: it has been removed
 	events    []*event

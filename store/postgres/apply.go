@@ -9,9 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Apply implements [store.Jobs]. A change that meets a wish which it did not know of is diverted by
-// package job, and sent again. Where changes take several transactions, the claim goes with the
-// first.
+// Apply implements [store.Jobs]. If a change meets a wish that it did not know, package job diverts
+// it and it is sent again. If changes take several transactions, the claim goes with the first one.
 func (s *Store) Apply(ctx context.Context, cs []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
 	store.Effects, error,
 ) {

@@ -9,12 +9,12 @@ import (
 
 // Events implements [store.Reader].
 //
-// A page ends below the oldest transaction that is still open and may write events: what that one
-// writes gets an ord at or above its own id. See [horizon].
+// A page ends below the oldest transaction that is still open and may write events. The events of
+// that transaction get an ord that is at or above its own id. See [horizon].
 //
-// No cursor goes further than an event that was committed. A server that crashes forgets the ids of
-// transactions that wrote nothing, and gives them to others when it is back: a cursor as far as the
-// newest id would be behind these.
+// A cursor never goes further than the last committed event. After a crash, a server gives the ids
+// of transactions that wrote nothing to other transactions. A cursor as far as the newest id would
+// miss these.
 func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
 	var es store.Events
 	c, err := store.ReadEventCursor(q.Cursor)

@@ -10,11 +10,11 @@ import (
 
 // Expire implements [store.Jobs].
 //
-// After trouble nobody is expired too soon: not within a lease of the start of the database, not
-// within one after this process had no answer of it, for then others may have been cut off as well
-// (see cutOff and late), and not within one of the start of this process, which knows nothing of
-// what was before. When more than half of the sessions would go at once, they have the time of one
-// more renewal.
+// After trouble it waits, so that no session expires too soon. It waits for a lease after the start
+// of the database, and after the start of this process, which does not know what happened before.
+// It also waits for a lease after this process was cut off from the database, since others may have
+// been cut off too (see cutOff and late). If more than half of the sessions would expire at once,
+// they get the time of one more renewal.
 func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, error) {
 	quiet := time.Since(s.opened)
 	if failed := s.failed.Load(); failed > 0 {

@@ -28,8 +28,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	return err
 }
 
-// Renew implements [store.Leases]. It is one statement, but for the first ones of a transaction on
-// a connection that has not the settings of a store; see [Params].
+// Renew implements [store.Leases]. It is one statement. The first ones of a transaction are added
+// if the connection does not have the settings of a store; see [Params].
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	found := false

@@ -15,8 +15,8 @@ var forLists = map[string]string{"jit": "off", "enable_sort": "off", "enable_seq
 
 // List implements [store.Reader].
 //
-// A page is one statement, and so one snapshot. What leads to it soonest is found out before, see
-// choose.
+// A page is one statement, and so one snapshot. Before that, choose finds the plan that reads
+// least.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	by, limit, err := q.Page()
 	if err != nil {

@@ -47,8 +47,8 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// A Migrator changes the schema of a database. Who runs one takes an advisory lock, so that of
-// several processes which begin together one migrates and the others wait.
+// A Migrator changes the schema of a database. It takes an advisory lock: of several processes that
+// begin together, one migrates and the others wait.
 type Migrator struct {
 	db     *sql.DB
 	goose  *goose.Provider
@@ -56,8 +56,8 @@ type Migrator struct {
 	newest int64 // version that it knows
 }
 
-// NewMigrator returns a migrator of a schema ("pawl" when empty) for the database that a connection
-// string names. It must lead to the database itself, not through a pooler in transaction mode.
+// NewMigrator returns a migrator for a schema ("pawl" if empty) of the database dsn. The dsn must
+// lead to PostgreSQL itself, not to a pooler in transaction mode.
 func NewMigrator(dsn, schema string) (*Migrator, error) { return newMigrator(dsn, schema, migrations) }
 
 func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
@@ -158,7 +158,7 @@ func (m *Migrator) patiently(ctx context.Context, step func() error) error {
 	}
 }
 
-// Up brings the schema up to date, and makes it first where it is not there.
+// Up brings the schema up to date. It creates the schema if there is none.
 func (m *Migrator) Up(ctx context.Context) error {
 	there, server := false, 0 // a role that may not make schemas can still migrate one
 	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), "+serverVersion,
@@ -182,8 +182,8 @@ func (m *Migrator) Up(ctx context.Context) error {
 	return nil
 }
 
-// Down takes the schema back to a version: what later ones added is lost. Version 0 is none, and
-// takes all jobs with it.
+// Down takes the schema back to a version. The content that later versions added is lost. Version 0
+// is no schema: all jobs are lost.
 func (m *Migrator) Down(ctx context.Context, version int64) error {
 	if version < 0 || version > m.newest {
 		return job.Errorf(job.Invalid, "there is no version %d: give one from 0 to %d", version, m.newest)
@@ -205,7 +205,7 @@ func (m *Migrator) Down(ctx context.Context, version int64) error {
 	return nil
 }
 
-// Drop removes the schema with everything in it.
+// Drop removes the schema with all of its content.
 func (m *Migrator) Drop(ctx context.Context) error {
 	return m.patiently(ctx, func() error {
 		_, err := m.db.ExecContext(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{m.schema}.Sanitize()+" CASCADE")
@@ -213,8 +213,8 @@ func (m *Migrator) Drop(ctx context.Context) error {
 	})
 }
 
-// Version returns the version of the schema; 0: there is none. (Goose would make its table to find
-// that out.)
+// Version returns the version of the schema; 0 if there is none. It does not use goose for that,
+// which would create its own table.
 func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err error) {
 	v.Known = m.newest
 	table := inSchema(versionTable, m.schema)
@@ -227,7 +227,7 @@ func (m *Migrator) Version(ctx context.Context) (v store.SchemaVersion, err erro
 	return v, classify(err)
 }
 
-// Close releases the database.
+// Close releases the connections to the database.
 func (m *Migrator) Close() error { return m.db.Close() }
 
 // newestOf is the newest version among migrations.
@@ -253,8 +253,8 @@ func checkServer(version int) error {
 	return nil
 }
 
-// Schema returns the version of the schema of the database. It may be newer than this Pawl knows,
-// where the migrations since then let older ones go on: so processes are replaced one by one.
+// Schema returns the version of the database's schema. It may be newer than this Pawl knows, if the
+// newer migrations let older processes go on. So processes can be replaced one by one.
 func (s *Store) Schema(ctx context.Context) (v store.SchemaVersion, err error) {
 	var least int64
 	err = s.call(ctx, everyone, func(t *tx) error {
@@ -314,8 +314,9 @@ func (s *Store) begin(ctx context.Context) error {
 //go:embed grants.sql
 var grants string
 
-// Grants returns the SQL that makes a role which may do in a schema ("pawl" when empty) what a
-// service needs, and no more. The schema's owner runs it after each migration.
+// Grants returns the SQL that makes a role for a service. The role has the rights in the schema
+// ("pawl" if empty) that a service needs, and no more. The owner of the schema runs it after each
+// migration.
 func Grants(schema string) string {
 	if schema == "" {
 		schema = defaultSchema

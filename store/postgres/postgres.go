@@ -1,17 +1,17 @@
-// Package postgres is the store on a PostgreSQL database, version 15 or newer, for any number of
-// processes on any number of machines.
+// Package postgres is the store on a PostgreSQL database, version 15 or newer. Any number of
+// processes on any number of machines may use it.
 //
-// A call is one transaction, sent in one piece: its statements go together, and their answers come
-// together. Where package job decides on rows that must be locked first (wishes, follow-ups,
-// expiry, submissions with keys or prerequisites) it is two pieces. Either way the number of round
+// A call is one transaction. It is sent in one piece: its statements go together, and their answers
+// come together. It takes two pieces if package job decides on rows that must be locked first: for
+// wishes, follow-ups, expiry, and submissions with keys or prerequisites. So the number of round
 // trips does not depend on the number of jobs, which travel as arrays.
 //
-// Locks are taken in one order everywhere: the session or the idempotency key, queues, the turns
-// lock of a tenant, jobs by id, specs by id, unique keys, external ids, groups of blocked jobs. So
-// calls do not deadlock; where PostgreSQL says that they did, or that it could not serialize them,
-// the call is made again, a few times.
+// All calls take locks in the same order: the session or the idempotency key, queues, the gate of a
+// tenant, jobs by id, specs by id, unique keys, external ids, groups of blocked jobs. So calls do
+// not deadlock. If PostgreSQL reports a deadlock or a failure to serialize, the call is repeated a
+// few times.
 //
-// What decides about time is the database's clock.
+// Times that decide anything are those of the database's clock.
 package postgres
 
 import (
@@ -31,22 +31,22 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Options configures a store. The zero value works.
+// Options configure a store. The zero value works.
 type Options struct {
-	// Schema holds Pawl's tables; "pawl" by default.
+	// Schema is the schema of Pawl's tables. Default: "pawl".
 	Schema string
-	// Pooled is for a connection that leads through a pooler in transaction mode: nothing is
-	// expected to outlast a transaction, neither settings nor prepared statements. It costs
+	// Pooled is for a connection through a pooler in transaction mode. The store then relies on
+	// nothing that outlasts a transaction, neither settings nor prepared statements. That costs
 	// throughput.
 	Pooled bool
-	// Conns is how many connections calls may use at once, and Readers how many more those may that
-	// list jobs; 8 and 4 by default.
+	// Conns is how many connections calls may use at the same time; 8 by default. Readers is how
+	// many more the lists of jobs may use; 4 by default.
 	Conns, Readers int
-	// Renewals runs f on a connection that notices soon when the database is gone, such as the one
-	// that listens for wake-ups; nil: renewals are calls like all others. A connection that was
-	// made with [Params] needs no further statements for it.
+	// Renewals runs f on a connection that soon notices when the database is gone, such as the one
+	// that listens for wake-ups. If the connection was made with [Params], a renewal needs no more
+	// statements. Default: renewals use the connections of other calls.
 	Renewals func(ctx context.Context, f func(context.Context, *pgx.Conn) error) error
-	// Log receives what operators should know; [slog.Default] by default.
+	// Log receives what operators should know. Default: [slog.Default].
 	Log *slog.Logger
 }
 
@@ -75,10 +75,10 @@ var _ store.Store = (*Store)(nil)
 // defaultSchema is the schema's name in the texts of this package.
 const defaultSchema = "pawl"
 
-// Open connects to the database that a connection string names, as libpq has them: a URL, or words
-// such as "host=db dbname=jobs". The schema must be there; see [Migrate]. Errors are of kind
-// Unavailable when the database cannot be reached or has an older schema, and Newer when a later
-// version made it.
+// Open connects to the database dsn, which is written as for libpq: a URL, or words such as
+// "host=db dbname=jobs". The schema must exist; see [Migrator]. The error is of kind
+// [job.Unavailable] if the database cannot be reached or has an older schema, and [job.Newer] if a
+// later version made the schema.
 func Open(ctx context.Context, dsn string, o Options) (_ *Store, err error) {
 	s, err := connect(dsn, o)
 	if err != nil {
@@ -118,8 +118,8 @@ var limits = map[string]string{
 	"job.tenant":                          everyone,
 }
 
-// Params are run-time parameters for the connection of [Options.Renewals]: what the connections of
-// a store have, too.
+// Params returns the run-time parameters that all connections of a store have. The connection of
+// [Options.Renewals] should have them too.
 func Params() map[string]string {
 	all := maps.Clone(settings)
 	maps.Copy(all, limits)
@@ -247,9 +247,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Statements returns how many SQL statements have been sent so far, with those that begin and end
-// transactions, make settings or take locks.
+// Statements returns how many SQL statements have been sent, including those that begin and end
+// transactions, change settings or take locks.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
-// RoundTrips returns how often calls have waited for the database so far.
+// RoundTrips returns how often calls have waited for an answer of the database.
 func (s *Store) RoundTrips() int64 { return s.trips.Load() }

@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Print writes the SQL that brings a schema ("pawl" when empty) from a version to the newest one,
-// for those who run SQL themselves: what Up would do. A schema that is not there yet is made in one
-// transaction. One that is there is migrated in one as well, but for versions that build indexes
-// beside those who work: these take no part in transactions.
+// Print writes the SQL that brings a schema ("pawl" if empty) from a version to the newest one, as
+// Up does. It is for operators who run SQL themselves. A new schema is made in one transaction, and
+// an existing one is migrated in one. Only versions that build indexes while others work are not in
+// a transaction.
 func Print(w io.Writer, schema string, from int64) error {
 	return printAll(w, schema, from, migrations)
 }

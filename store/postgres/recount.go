@@ -9,8 +9,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Recount implements [store.Jobs]. What looks wrong is looked at again under the locks of those who
-// would change it.
+// Recount implements [store.Jobs]. What looks wrong is read again under the locks that protect it.
 func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
 	needs, groups := false, false
 	var tenants []string // of whom turns or lines look wrong

@@ -64,8 +64,8 @@ func readResources(rs *[]store.Resource) func(*reader) error {
 	}
 }
 
-// Delete implements [store.Resources]. Who submits to a queue has its document locked until the
-// jobs are there.
+// Delete implements [store.Resources]. A submission to a queue locks its document until the jobs
+// are there.
 func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 	return s.call(ctx, tenant, func(t *tx) error {
 		there, used := false, false

@@ -15,9 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Submit implements [store.Jobs]. Under which keys a job stands depends on the limits that are set.
-// They are taken as they were when this process asked last, and the statement that inserts the jobs
-// refuses where that is not so any more.
+// Submit implements [store.Jobs]. The limits that are set decide which keys a job is under. Submit
+// uses the limits that this process read last. If they have changed, the statement that inserts the
+// jobs refuses them.
 func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, store.Effects, error) {
 	if err := job.CheckTenant(sub.Tenant); err != nil {
 		return nil, store.Effects{}, err

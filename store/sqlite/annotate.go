@@ -108,8 +108,8 @@ func (t *tx) label(r *row, was, is map[string]string) error {
 	return nil
 }
 
-// AddEvent implements [store.Jobs]. It changes nothing that a change of the job looks at. No claim
-// comes by meanwhile.
+// AddEvent implements [store.Jobs]. It touches nothing that a change of the job looks at. No claim
+// can run at the same time.
 func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, eff store.Effects, err error) {
 	if n.Cause != job.CauseUser && n.Cause != job.CauseJob {
 		return e, eff, job.Errorf(job.Internal, "an event of a user with cause %q", n.Cause)

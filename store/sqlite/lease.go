@@ -33,8 +33,8 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	})
 }
 
-// Renew implements [store.Leases]. It is one statement, and another one for each duty that is taken
-// or given up.
+// Renew implements [store.Leases]. It is one statement, and one more for each duty that is taken or
+// given up.
 func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error) {
 	var a store.Renewal
 	queues, err := json.Marshal(r.Queues)

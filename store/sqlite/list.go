@@ -14,8 +14,8 @@ import (
 
 // List implements [store.Reader].
 //
-// A page is one statement. It merges sources, each of which holds jobs in the order that is asked
-// for, and stops when the page is full: SQLite merges the parts of a UNION ALL so, but not the
+// A page is one statement. It merges sources that each give jobs in the order of the list, and
+// stops when the page is full. SQLite merges the parts of a UNION ALL in this way, but not the
 // values of an IN.
 func (s *Store) List(ctx context.Context, q store.Query) (p store.Page, err error) {
 	by, limit, err := q.Page()

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Recount implements [store.Jobs]. It looks on a connection that reads, so that a million jobs that
-// wait hold up nobody, and again where it writes.
+// Recount implements [store.Jobs]. It looks on a connection that reads, so that a million waiting
+// jobs do not hold up the writer. It looks again before it writes.
 func (s *Store) Recount(ctx context.Context, limit int) (store.Recounted, store.Effects, error) {
 	var w wrongs
 	var n store.Recounted

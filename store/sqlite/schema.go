@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Schema returns the version of the schema of the database in dir, also beside a process that has
-// it open. Errors are those of [Open], and NotFound where there is no database; Newer is none of
-// them.
+// Schema returns the version of the schema of the database in dir. Another process may have the
+// database open. Errors are those of [Open] except [job.Newer], and [job.NotFound] if there is no
+// database.
 func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) {
 	path := filepath.Join(dir, File)
 	if _, err := os.Stat(path); err != nil {
@@ -25,7 +25,7 @@ func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) 
 	return versionOf(ctx, db, path, migrations)
 }
 
-// Schema returns the version of the schema of the database. It asks the database.
+// Schema returns the version of the schema. It reads it from the database.
 func (s *Store) Schema(ctx context.Context) (store.SchemaVersion, error) {
 	return versionOf(ctx, s.read, s.path, s.migrations)
 }

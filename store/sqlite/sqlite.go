@@ -1,12 +1,12 @@
 // Package sqlite is the store on an embedded SQLite database, for one process on one machine.
 //
-// One goroutine owns the one connection that writes. A call is a function that it runs inside a
-// transaction together with the other calls that wait at that moment, each under a savepoint of its
-// own; answers go out after the commit, which waits for the disk (WAL, synchronous=FULL). Readers
-// have connections of their own and never wait for it.
+// One goroutine owns the one connection that writes. A call is a function. The goroutine runs all
+// functions that wait at that moment in one transaction, each under its own savepoint. Answers go
+// out after the commit, which waits for the disk (WAL, synchronous=FULL). Readers have connections
+// of their own and never wait for the writer.
 //
-// A lock on the folder proves that no other process has the database open. So the sessions of
-// earlier processes are known to be dead, and end when the folder is opened.
+// A lock on the folder proves that no other process has the database open. So sessions of earlier
+// processes are dead, and are ended when the folder is opened.
 package sqlite
 
 import (
@@ -32,14 +32,14 @@ import (
 // File is the name of the database in its folder.
 const File = "pawl.db"
 
-// Options configures a store. The zero value works.
+// Options configure a store. The zero value works.
 type Options struct {
-	// Now is the database's clock; [time.Now] by default.
+	// Now is the database's clock. Default: [time.Now].
 	Now func() time.Time
-	// ReadOnly opens the database beside a process that may have it open for writing. Calls that
-	// write answer Locked.
+	// ReadOnly opens the database even if another process has it open for writing. Calls that write
+	// return an error of kind [job.Locked].
 	ReadOnly bool
-	// Readers is the number of connections that read; 4 by default.
+	// Readers is the number of connections that read. Default: 4.
 	Readers int
 
 	migrations fs.FS // those of this version by default
@@ -68,8 +68,9 @@ var migrations embed.FS
 // about 0.2 s.
 const checkLimit = 64 << 20
 
-// Open opens the database in dir, and makes both if needed. Errors are of kind Locked when another
-// process has it, Newer when a later version wrote it, and Corrupt when it is damaged.
+// Open opens the database in dir, and creates both if they are missing. The error is of kind
+// [job.Locked] if another process has the database, [job.Newer] if a later version wrote it, and
+// [job.Corrupt] if it is damaged.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if o.migrations == nil {
 		o.migrations = migrations
@@ -207,8 +208,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Statements returns how many SQL statements have been executed so far, without those that only
-// begin, commit or mark a transaction.
+// Statements returns how many SQL statements have been executed, without those that only begin,
+// commit or mark a transaction.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
 func dsn(path, mode string) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// TB is the part of [testing.TB] that is needed here.
+// TB is the part of testing.TB that Check needs.
 type TB interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -18,10 +18,13 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Check verifies the jobs of a tenant, all of them or those with the given ids: each history is
-// numbered from 1 without gaps, is a path in the tables of edges and places, and ends where the row
-// stands; the epoch was raised by each change of custody and by nothing else; nothing follows a
-// terminal event; and the row agrees with itself.
+// Check verifies the jobs of a tenant: all of them, or those with the given ids.
+//
+//   - Each history is numbered from 1 without gaps, follows the tables of edges and places, and
+//     ends where the row is.
+//   - The epoch was raised by each change of custody, and by nothing else.
+//   - Nothing follows the event of an end.
+//   - The fields of the row agree with each other.
 func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 	t.Helper()
 	if len(ids) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// BenchGroup blocks 10,000 jobs by one condition, and has them go on at a rate that is none. It
-// reports how many were blocked per second, how many went on, and how many did both.
+// BenchGroup blocks 10,000 jobs by one condition, and lets them go on without a rate. It reports
+// how many were blocked per second, how many went on, and how many did both.
 func BenchGroup(b *testing.B, s store.Store) {
 	const jobs, batch = 10_000, 500
 	w := &world{TB: b, s: s, ctx: b.Context()}

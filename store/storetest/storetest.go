@@ -1,8 +1,8 @@
-// Package storetest is the suite that every [store.Store] passes.
+// Package storetest is the test suite that every [store.Store] passes.
 //
-// The tests know the contract and package job, and nothing of a database: what they say of a row
-// they read through the store. [Check] stands alone, for other tests that want to know whether a
-// store's jobs are sound.
+// The tests know the contract and package job, and nothing of a database: they read rows through
+// the store. [Check] stands alone, for other tests that must know whether the jobs of a store are
+// sound.
 package storetest
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Clock is the clock of one store's database. It is safe for concurrent use. It may run on by
+// A Clock is the clock of a store's database. It is safe for concurrent use, and may also run by
 // itself.
 type Clock interface {
 	// Advance moves the clock forward.
 	Advance(time.Duration)
 }
 
-// An Opener is a clock by which its store can be opened anew, as a process does that is started
-// again. What is opened so is closed by t.Cleanup.
+// An Opener is a clock whose store can be opened again, as by a process that restarts.
 type Opener interface {
 	Clock
+	// Open opens the store again. It is closed with t.Cleanup.
 	Open(t *testing.T) store.Store
 }
 
@@ -77,8 +77,8 @@ var (
 	}
 )
 
-// Run runs the suite, in a short run without its long tests. open returns an empty store and the
-// clock of its database; it closes the store by t.Cleanup.
+// Run runs the suite; with -short it leaves out its long tests. For each test, open returns an
+// empty store and the clock of its database, and closes the store with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	for _, noun := range slices.Concat(calls, rules) {
 		if testing.Short() {
@@ -88,8 +88,8 @@ func Run(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	}
 }
 
-// Calls runs the part of the suite that makes each call, and has none of its long tests: for a
-// second way to a database that passes all of it by the first.
+// Calls runs the part of the suite that makes each call, without its long tests. It is for a second
+// way to a database that passes the whole suite by the first way.
 func Calls(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	for _, noun := range calls {
 		run(t, open, noun.name, noun.tests)
@@ -108,8 +108,8 @@ func run(t *testing.T, open func(t *testing.T) (store.Store, Clock), noun string
 	})
 }
 
-// Tenants runs the tests of the wall between tenants alone: for a store that has two such walls,
-// without one of them.
+// Tenants runs only the tests of the wall between tenants. It is for a store that has two such
+// walls and runs here without one of them.
 func Tenants(t *testing.T, open func(t *testing.T) (store.Store, Clock)) {
 	readTenants(newWorld(t, open))
 }
