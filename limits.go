@@ -209,7 +209,7 @@ func (s *Service) moments(ctx context.Context, all map[string]*LimitUse, q store
 		}
 		for i := range some {
 			m := &some[i]
-			in := inMillis(m.In)
+			in := inMillis(m.FreeIn)
 			all[m.Key] = &LimitUse{Key: m.Key, Set: &m.Limit, FreeIn: &in}
 		}
 		if q.Key != "" || len(some) < q.Limit {

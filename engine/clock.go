@@ -109,7 +109,7 @@ func (e *Engine) awaitMore(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-e.owed:
-	case <-time.After(store.Lull):
+	case <-time.After(store.FollowUpDelay):
 	}
 }
 

@@ -271,7 +271,7 @@ func TestPayersLull(t *testing.T) {
 		w.unpaid = true
 		free.Store(true)
 		close(letGo)
-		time.Sleep(store.Lull)
+		time.Sleep(store.FollowUpDelay)
 		synctest.Wait()
 		w.at(first, job.Finished, job.None)
 		w.at(waits, job.Finished, job.None)
@@ -380,7 +380,7 @@ func TestPaidTogether(t *testing.T) {
 		w.store.count()
 
 		close(letGo)
-		time.Sleep(store.Lull - time.Millisecond)
+		time.Sleep(store.FollowUpDelay - time.Millisecond)
 		for i := range first {
 			w.at(first[i], job.Finished, job.None)
 			w.at(waits[i], job.Waiting, job.Gate)
@@ -392,7 +392,7 @@ func TestPaidTogether(t *testing.T) {
 			t.Errorf("asked to pay %d times, want once", n)
 		}
 
-		time.Sleep(time.Minute - store.Lull)
+		time.Sleep(time.Minute - store.FollowUpDelay)
 		w.at(soon, job.Finished, job.None)
 		w.at(along, job.Waiting, job.Gate)
 		w.wish(w.svc.Cancel, due)

@@ -11,7 +11,7 @@ import (
 type Effects struct {
 	Ready []job.QueueKind // the queues and kinds that got ready jobs
 	Owed  bool            // there are follow-ups to pay now
-	Later bool            // there are follow-ups that may wait for [Lull]
+	Later bool            // there are follow-ups that may wait for [FollowUpDelay]
 	Tests bool            // a group must be tested, maybe earlier than was known
 	// Due is when the first job is due that this call blocked or put behind a schedule gate. After
 	// [Jobs].Due it is when the first of all such jobs is due. Zero: there is none.
@@ -45,13 +45,13 @@ const (
 
 // A Fresh is a job that became ready.
 type Fresh struct {
-	Job  job.ID
-	Line job.QueueKind
+	Job       job.ID
+	QueueKind job.QueueKind
 }
 
-// Lull is how long follow-ups wait that do not keep a job from going on. Those that come meanwhile
+// FollowUpDelay is how long follow-ups wait that do not keep a job from going on. Those that come meanwhile
 // are paid together.
-const Lull = 50 * time.Millisecond
+const FollowUpDelay = 50 * time.Millisecond
 
 // Add adds what the new place of j means for others.
 func (e *Effects) Add(j *job.Job) {
@@ -148,7 +148,7 @@ func (e *Effects) AfterClaim(claimed []job.Job) {
 	}
 	for _, f := range e.Fresh {
 		if !taken[f.Job] {
-			e.Announce(f.Line)
+			e.Announce(f.QueueKind)
 		}
 	}
 	e.Fresh = nil

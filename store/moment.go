@@ -37,9 +37,9 @@ func (r *Reserved) Next(a *Ask) time.Time { return r.Moment(a.N).Add(a.Late) }
 
 // Moments says when the next moment of a key with a rate is free.
 type Moments struct {
-	Key   string
-	Limit job.Limit     // the rate that holds
-	In    time.Duration // from now; 0: at once
+	Key    string
+	Limit  job.Limit     // the rate that holds
+	FreeIn time.Duration // how long until the next moment is free; 0: it is free now
 }
 
 const (

@@ -45,9 +45,9 @@ func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
 
 // Serves reports whether the process claims jobs of a queue and kind that belong to machine, or to
 // no machine if that is empty. It does not look at tenants.
-func (p *Process) Serves(line job.QueueKind, machine string) bool {
-	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, line.Queue) &&
-		slices.Contains(p.Kinds, line.Kind)
+func (p *Process) Serves(at job.QueueKind, machine string) bool {
+	return (machine == "" || machine == p.Machine) && slices.Contains(p.Queues, at.Queue) &&
+		slices.Contains(p.Kinds, at.Kind)
 }
 
 // ServesTenant reports whether the process claims jobs of a tenant.

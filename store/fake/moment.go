@@ -51,7 +51,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) ([]store.Moments
 			}
 			m := t.moments[at]
 			free := l.NextFree(m.next, t.now, m.rate != t.rates[name{at.tenant, l.Key}])
-			all = append(all, store.Moments{Key: at.name, Limit: *l, In: free.Sub(t.now)})
+			all = append(all, store.Moments{Key: at.name, Limit: *l, FreeIn: free.Sub(t.now)})
 		}
 		return all, nil
 	})

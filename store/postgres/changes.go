@@ -27,7 +27,7 @@ type changes struct {
 	returned []turn
 	taken    []turn
 	handOn   []spot // keys that are owed to those who wait for them
-	later    []spot // keys that are owed, too, and may wait for [store.Lull]
+	later    []spot // keys that are owed, too, and may wait for [store.FollowUpDelay]
 }
 
 // A maker is who makes a change, where that is not the same for all.

@@ -161,7 +161,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 	err = s.look(ctx, q.Tenant, func(t *tx) error {
 		all = nil
 		return t.commit(read(momentsOf, func(r *reader) error {
-			m := store.Moments{Key: r.text(), In: time.Duration(r.int64()) * time.Microsecond}
+			m := store.Moments{Key: r.text(), FreeIn: time.Duration(r.int64()) * time.Microsecond}
 			var a store.Reserved
 			if r.reserved(&a) {
 				m.Limit = *a.Limit

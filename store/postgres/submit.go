@@ -384,7 +384,7 @@ WITH x AS MATERIALIZED (
 	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
 ), owed AS (
 	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later
-		THEN interval '`+lull+`' ELSE interval '0' END FROM x, lines l
+		THEN interval '`+followUpDelay+`' ELSE interval '0' END FROM x, lines l
 	RETURNING key
 `) + `)
 SELECT n.id, n.due, ` + owes + `, ` + later + ` FROM new n WHERE n.gated`)

@@ -49,7 +49,7 @@ func (c *changes) turns() (qs []*query) {
 		}
 	}
 	owe(c.handOn, 0)
-	owe(c.later, store.Lull)
+	owe(c.later, store.FollowUpDelay)
 	return qs
 }
 
@@ -87,8 +87,8 @@ func (r *reader) limit() (l job.Limit) {
 	return l
 }
 
-// lull is [store.Lull] as an interval.
-var lull = store.Lull.String()
+// followUpDelay is [store.FollowUpDelay] as an interval.
+var followUpDelay = store.FollowUpDelay.String()
 
 // ChangeLimit implements [store.Limits].
 func (s *Store) ChangeLimit(ctx context.Context, tenant, key string, l *job.Limit) (store.Effects, error) {

@@ -104,7 +104,7 @@ func (s *Store) Moments(ctx context.Context, q store.TurnQuery) (all []store.Mom
 			continue
 		}
 		free := l.NextFree(m.next, now, m.rate != sets[l.Key].rate)
-		all = append(all, store.Moments{Key: m.key, Limit: *l, In: free.Sub(now)})
+		all = append(all, store.Moments{Key: m.key, Limit: *l, FreeIn: free.Sub(now)})
 	}
 	return all, errors.Join(append(broken, err)...)
 }

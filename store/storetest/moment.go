@@ -135,7 +135,7 @@ func momentsFamily(w *world) {
 	if err != nil || !slices.Equal(keys, []string{"launches/system/a", "launches/system/b", launches}) {
 		w.Fatalf("moments of %v, %v", keys, err)
 	}
-	if m := all[0]; m.Limit.Key != "launches/system/*" || m.In > 4*a.Every || m.In < 4*a.Every-time.Minute {
+	if m := all[0]; m.Limit.Key != "launches/system/*" || m.FreeIn > 4*a.Every || m.FreeIn < 4*a.Every-time.Minute {
 		w.Errorf("%+v: want four times %v", m, a.Every)
 	}
 	for _, q := range []store.TurnQuery{{Key: "launches/system/b"}, {After: "launches/system/a", Limit: 1}} {
@@ -156,7 +156,7 @@ func momentsPassed(w *world) {
 		before = r
 	}
 	if all, err := w.s.Moments(w.ctx, store.TurnQuery{Tenant: acme}); err != nil || len(all) != 1 ||
-		all[0].In > time.Second {
+		all[0].FreeIn > time.Second {
 		w.Errorf("moments %+v, %v", all, err)
 	}
 }
