@@ -170,14 +170,9 @@ func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, e
 	if err != nil {
 		return nil, err
 	}
-	reqs, err := h.requests(ctx, specs, many)
-	if err != nil {
-		return nil, err
-	}
-	answers, err := serviceOf(ctx).SubmitOnce(ctx, in.Key, reqs...)
-	if err != nil && many && len(reqs) == 1 {
-		err = below("jobs[0]", err) // with several jobs the service itself says which one
-	}
+	sub := h.submission(ctx, specs)
+	sub.Key, sub.List = in.Key, many
+	answers, err := serviceOf(ctx).SubmitAll(ctx, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +220,7 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	return nil
 }
 
-// strict decodes a body into a struct. Unknown fields are an error, and such is an example for its
-// text.
+// strict reads a body of known fields, of which one is such.
 func strict(body []byte, v any, such string) error { return job.Parse(body, v, "the body", such) }
 
 // specs takes a body apart into specs, each with the defaults under it.
@@ -283,50 +277,8 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 	return nil
 }
 
-// requests reads and checks specs. If there are many, the path of a problem begins with the job.
-func (h *handler) requests(ctx context.Context, specs []json.RawMessage, many bool) ([]pawl.Request, error) {
-	if err := h.tooMany(specs); err != nil {
-		return nil, err
-	}
-	reqs := make([]pawl.Request, len(specs))
-	var wrong, denied job.SpecError
-	collect := func(i int, all *job.SpecError, err error) {
-		if many {
-			err = below(fmt.Sprintf("jobs[%d]", i), err)
-		}
-		var e *job.SpecError
-		errors.As(err, &e)
-		all.Add(e.Problems...)
-	}
-	for i, raw := range specs {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if len(wrong.Problems) >= job.MaxProblems {
-			break
-		}
-		spec, err := job.ReadSpec(raw, serviceOf(ctx).Check)
-		if err != nil {
-			collect(i, &wrong, err)
-		}
-		if !h.mayOwn(ctx, spec.Owner) {
-			collect(i, &denied, invalid("owner", spec.Owner, "is not you",
-				"leave it out, or let that user submit the job"))
-		}
-		reqs[i] = pawl.Request{Spec: spec, Given: raw}
-	}
-	switch {
-	case wrong.Problems != nil:
-		return nil, &wrong
-	case denied.Problems != nil:
-		return nil, job.Errorf(job.Denied, "%w", &denied)
-	}
-	return reqs, nil
-}
-
-// mayOwn reports whether the caller may submit jobs of an owner: of itself, and in the service's
-// own name of everybody.
-func (h *handler) mayOwn(ctx context.Context, owner string) bool {
+// submission is what a caller submits. The service reads and checks the specs.
+func (h *handler) submission(ctx context.Context, specs []json.RawMessage) pawl.Submission {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
 	sub := pawl.Submission{
