@@ -53,8 +53,8 @@ type Host interface {
 	// itself must find out whether it may (see package runner).
 	Start(ctx context.Context, c Command) (Process, error)
 
-	// Alive reports which processes are alive, in the order asked. What has become of their
-	// sessions does not matter. An error says nothing about any of them.
+	// Alive reports which processes are alive, in the order asked. It does not look at their
+	// sessions. An error says nothing about any of them.
 	Alive(ctx context.Context, ps []Process) ([]bool, error)
 
 	// Members finds the living processes of families, in the order asked. It takes one look at the

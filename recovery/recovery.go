@@ -6,7 +6,7 @@
 //     testers by name, and a blocked job names one of them. If a name is not in the map, that
 //     counts as a test, and the group is told.
 //   - A probe is one call of a tester. It answers all groups that ask the same question,
-//     whatever their conditions and tenants are. Its answer is not for a job that was blocked
+//     with any condition and tenant. Its answer is not for a job that was blocked
 //     after it began. If only some jobs may go ([Answer.May]), the groups share them. The rest,
 //     and a number that is too small for all groups, goes to the groups that have waited
 //     longest.

@@ -84,7 +84,7 @@ type Runner interface {
 	// run.
 	Settle(ctx context.Context, k Key, dir string) (Fate, error)
 
-	// Probe tells what has become of launches, in the order asked. It looks at the host as rarely
+	// Probe tells the states of launches, in the order asked. It looks at the host as rarely
 	// as it can. An error says nothing about any of them.
 	Probe(ctx context.Context, hs []Handle) ([]Status, error)
 
@@ -204,7 +204,7 @@ type Fate struct {
 	Handle  Handle // the launch, if it was started
 }
 
-// A Status says what has become of a launch.
+// A Status is the state of a launch, with what is known of its end and of its processes.
 type Status struct {
 	State State
 	End   *End      // set when State is Ended

@@ -446,8 +446,8 @@ type Renew struct {
 	Kinds   []string
 	Tenants []string
 	Machine string
-	// Process and Used tell what has changed since the last renewal: the process, and its slots in
-	// use. Nil: nothing.
+	// Process and Used tell the changes since the last renewal: of the process, and of its slots in
+	// use. Nil: nothing has changed.
 	Process *Process
 	Used    map[job.Lane]int
 	// Duties are the duties that the process wants to get or to keep.

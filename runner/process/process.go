@@ -301,7 +301,7 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
 }
 
-// Probe tells what has become of launches. If any wrapper is gone, it looks at the host's processes
+// Probe tells the states of launches. If any wrapper is gone, it looks at the host's processes
 // once, and reads one file for each launch without a wrapper.
 func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	wrappers := make([]host.Process, len(hs))
