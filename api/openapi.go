@@ -287,7 +287,7 @@ func documentParam(p *huma.Param) {
 // filterDoc describes the grammar of filters.
 func filterDoc() string {
 	var b strings.Builder
-	b.WriteString(" Terms with spaces between them, all of which must hold: a field, an operator and values with " +
+	b.WriteString(" Terms with spaces between them, which must all hold: a field, an operator and values with " +
 		"commas between them, such as " +
 		"`state=RUNNING,PENDING owner=ada label.project=x created>24h`. Operators: `=` one of, `!=` none of, `~` " +
 		"like (`*` any characters, `?` one), " +

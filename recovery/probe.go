@@ -33,7 +33,7 @@ type asking struct {
 	waits       time.Time // since when its jobs have waited: see [groups.Group.Waits]
 }
 
-// news is what has happened to a probe.
+// news is the latest about a probe.
 type news struct {
 	*probe
 	finding
