@@ -118,8 +118,11 @@ func TestPlans(t *testing.T) {
 	// connections of the member that have made their plans before: those of the superuser have the
 	// same
 	var early []*planner
+	verdicts := map[string]*verdict{}
 	check := func(when string) {
-		now := []*planner{newPlanner(t, dsn, "postgres", statements), newPlanner(t, dsn, member, statements)}
+		now := []*planner{
+			newPlanner(t, dsn, "postgres", statements, verdicts), newPlanner(t, dsn, member, statements, verdicts),
+		}
 		if diff := cmp.Diff(now[0].check(when), now[1].check(when)); diff != "" {
 			t.Errorf("%s: rows are found by other conditions under row security, superuser - member +:\n%s", when, diff)
 		}
@@ -405,16 +408,26 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 
 // A planner is a connection that has the statements prepared, as those of a store have.
 type planner struct {
-	t     *testing.T
-	conn  *pgx.Conn
-	role  string
-	execs map[string]string // EXECUTE by the name of the statement
-	leads map[string]string // the first column of each index
+	t        *testing.T
+	conn     *pgx.Conn
+	role     string
+	names    []string            // of the statements
+	execs    string              // EXPLAIN EXECUTE of each
+	leads    map[string]string   // the first column of each index
+	verdicts map[string]*verdict // of plans that were seen before, by name and text; all planners have it
 }
 
-func newPlanner(t *testing.T, dsn, role string, statements map[string]string) *planner {
+// A verdict is what is said of a plan.
+type verdict struct {
+	conds []string // by which it looks into indexes
+	wrong []string
+}
+
+func newPlanner(
+	t *testing.T, dsn, role string, statements map[string]string, verdicts map[string]*verdict,
+) *planner {
 	t.Helper()
-	p := &planner{t: t, conn: connect(t, dsn), role: role, execs: map[string]string{}, leads: map[string]string{}}
+	p := &planner{t: t, conn: connect(t, dsn), role: role, leads: map[string]string{}, verdicts: verdicts}
 	rows, err := p.conn.Query(t.Context(), `SELECT i.indexrelid::regclass::text, coalesce(a.attname::text, '') FROM pg_index i
 		LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indexrelid::regclass::text LIKE 'pawl.%'`)
 	if err != nil {
@@ -436,24 +449,23 @@ func newPlanner(t *testing.T, dsn, role string, statements map[string]string) *p
 		must(t, p.conn, "SET "+name+" = "+v)
 	}
 	must(t, p.conn, "SET job.tenant = '*'; SET job.horizon = '9'")
-	for i, name := range slices.Sorted(maps.Keys(statements)) {
-		id := fmt.Sprint("statement_", i)
-		must(t, p.conn, "PREPARE "+id+" AS "+statements[name])
-		n := value[int](t, p.conn, "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = $1", id)
-		p.execs[name] = "EXPLAIN EXECUTE " + id
-		if n > 0 {
-			p.execs[name] += "(NULL" + strings.Repeat(", NULL", n-1) + ")"
-		}
+	p.names = slices.Sorted(maps.Keys(statements))
+	var prepare strings.Builder
+	for i, name := range p.names {
+		fmt.Fprintf(&prepare, "PREPARE statement_%d AS %s;\n", i, statements[name])
 	}
+	must(t, p.conn, prepare.String())
+	p.execs = value[string](t, p.conn, `SELECT string_agg('EXPLAIN (COSTS OFF) EXECUTE ' || name ||
+		coalesce('(' || (SELECT string_agg('NULL', ', ') FROM unnest(parameter_types)) || ')', ''), ';'
+		ORDER BY substr(name, length('statement_') + 1)::int) FROM pg_prepared_statements WHERE name LIKE 'statement\_%'`)
 	return p
 }
 
 var (
 	grows   = regexp.MustCompile(`^(specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels|turns|turns_owed)_`)
-	sorts   = regexp.MustCompile(`^\s*(->  )?Sort  \(`)
+	sorts   = regexp.MustCompile(`^\s*(->  )?Sort$`)
 	reads   = regexp.MustCompile(`(Index Scan|Index Only Scan|Index Scan Backward|Bitmap Index Scan)(?: using| on) (\w+)`)
 	ordinal = regexp.MustCompile(`\$\d+`) // of a parameter or of a subquery
-	nodes   = regexp.MustCompile(`^\s*(->  )?\w.*\(cost=`)
 	readAll = regexp.MustCompile(`Seq Scan on (specs|jobs|ended|events|prerequisites|followups|unique_keys|idempotency|labels|turns|turns_owed)\b`)
 )
 
@@ -481,57 +493,72 @@ var needs = map[string]string{
 // check looks at every plan, and returns the conditions by which each looks into indexes.
 func (p *planner) check(when string) map[string][]string {
 	p.t.Helper()
-	when += ", as " + p.role
+	plans, err := p.conn.PgConn().Exec(p.t.Context(), p.execs).ReadAll()
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	conds := map[string][]string{}
-	for name, exec := range p.execs {
-		rows, err := p.conn.Query(p.t.Context(), exec, pgx.QueryExecModeSimpleProtocol)
-		if err != nil {
-			p.t.Fatal(err)
+	for i, name := range p.names {
+		var lines []string
+		for _, row := range plans[i].Rows {
+			lines = append(lines, string(row[0]))
 		}
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			p.t.Fatal(err)
+		plan := strings.Join(lines, "\n")
+		v := p.verdicts[name+"\n"+plan]
+		if v == nil {
+			v = p.judge(name, lines)
+			p.verdicts[name+"\n"+plan] = v
 		}
-		wrong := func(what string) { p.t.Errorf("%s: %s: %s\n%s", when, name, what, strings.Join(plan, "\n")) }
-		if line := again(plan); line != "" {
-			wrong("does anew for each row what does not depend on it: " + line)
+		for _, what := range v.wrong {
+			p.t.Errorf("%s, as %s: %s: %s\n%s", when, p.role, name, what, plan)
 		}
-		for i, line := range plan {
-			if _, cond, ok := strings.Cut(line, "Index Cond: "); ok {
-				conds[name] = append(conds[name], ordinal.ReplaceAllString(cond, "$"))
-			}
-			if all := readAll.FindString(line); all != "" {
-				wrong(all)
-			}
-			m := reads.FindStringSubmatch(line)
-			if m == nil || !grows.MatchString(m[2]) {
-				continue
-			}
-			index := m[2]
-			if may, named := uses[name]; named && !slices.Contains(may, index) {
-				wrong("uses " + index)
-			}
-			_, cond, found := strings.Cut(strings.Join(plan[i+1:min(i+2, len(plan))], ""), "Index Cond: ")
-			switch {
-			case !found && !slices.Contains(whole, index):
-				wrong("reads all of " + index)
-			case found && !regexp.MustCompile(`\b`+p.leads[index]+`\b`).MatchString(cond):
-				wrong("reads all of " + index + ", for it has no condition on " + p.leads[index])
-			}
-			if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) &&
-				!(name == "events" && strings.Contains(cond, "ord <= ")) {
-				wrong("sorts what it has read from " + index)
-			}
-		}
-		if index := needs[name]; !strings.Contains(strings.Join(plan, "\n"), index) {
-			wrong("does without " + index)
-		}
-		if name == "submit" && strings.Contains(strings.Join(plan, "\n"), "CTE given") {
-			wrong("keeps each row once more, which jobs without limits do not need")
-		}
-		slices.Sort(conds[name])
+		conds[name] = v.conds
 	}
 	return conds
+}
+
+// judge says what is wrong with a plan.
+func (p *planner) judge(name string, plan []string) *verdict {
+	v := &verdict{}
+	wrong := func(what string) { v.wrong = append(v.wrong, what) }
+	if line := again(plan); line != "" {
+		wrong("does anew for each row what does not depend on it: " + line)
+	}
+	for i, line := range plan {
+		if _, cond, ok := strings.Cut(line, "Index Cond: "); ok {
+			v.conds = append(v.conds, ordinal.ReplaceAllString(cond, "$"))
+		}
+		if all := readAll.FindString(line); all != "" {
+			wrong(all)
+		}
+		m := reads.FindStringSubmatch(line)
+		if m == nil || !grows.MatchString(m[2]) {
+			continue
+		}
+		index := m[2]
+		if may, named := uses[name]; named && !slices.Contains(may, index) {
+			wrong("uses " + index)
+		}
+		_, cond, found := strings.Cut(strings.Join(plan[i+1:min(i+2, len(plan))], ""), "Index Cond: ")
+		switch {
+		case !found && !slices.Contains(whole, index):
+			wrong("reads all of " + index)
+		case found && !regexp.MustCompile(`\b`+p.leads[index]+`\b`).MatchString(cond):
+			wrong("reads all of " + index + ", for it has no condition on " + p.leads[index])
+		}
+		if i > 1 && sorts.MatchString(plan[i-2]) && slices.Contains(lines, index) &&
+			!(name == "events" && strings.Contains(cond, "ord <= ")) {
+			wrong("sorts what it has read from " + index)
+		}
+	}
+	if index := needs[name]; !strings.Contains(strings.Join(plan, "\n"), index) {
+		wrong("does without " + index)
+	}
+	if name == "submit" && strings.Contains(strings.Join(plan, "\n"), "CTE given") {
+		wrong("keeps each row once more, which jobs without limits do not need")
+	}
+	slices.Sort(v.conds)
+	return v
 }
 
 // again returns the line of a plan that counts what a part of the statement made, anew for each row
@@ -546,9 +573,9 @@ func again(plan []string) string {
 		repeated bool
 	}
 	path := []node{{indent: -1}}
-	for _, line := range plan {
-		m := nodes.FindStringSubmatchIndex(line)
-		if m == nil && !strings.HasPrefix(strings.TrimSpace(line), "CTE ") && !strings.Contains(line, "Plan ") {
+	for i, line := range plan {
+		step := i == 0 || strings.HasPrefix(strings.TrimSpace(line), "->")
+		if !step && !strings.HasPrefix(strings.TrimSpace(line), "CTE ") && !strings.Contains(line, "Plan ") {
 			continue
 		}
 		n := node{line: strings.TrimSpace(line), indent: len(line) - len(strings.TrimLeft(line, " "))}
@@ -556,7 +583,7 @@ func again(plan []string) string {
 			path = path[:len(path)-1]
 		}
 		above := &path[len(path)-1]
-		if m != nil { // what has a name of its own is run once, or is no child
+		if step { // what has a name of its own is run once, or is no child
 			above.children++
 			inner := strings.Contains(above.line, "Nested Loop") && above.children == 2
 			n.repeated = (above.repeated || inner) && !strings.Contains(n.line, "Materialize") &&
