@@ -223,9 +223,7 @@ var spoils = []spoil{
 // TestTheCheckSeesWhatIsBroken breaks one thing after the other in a sound world. What is broken
 // must be named, and the story of its job told.
 func TestTheCheckSeesWhatIsBroken(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
-	sound := live(t, dir)
+	sound := sound(t)
 	t.Run("nothing", func(t *testing.T) {
 		w := sound.copied(t)
 		if must(t, w.judge(t.Context())); len(w.sum.Broken) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -36,15 +37,35 @@ const (
 	behind   = "storm-9" // this one
 )
 
+// sound returns the folder of a sound world, and what people know of it. It was recorded once; who
+// changes the schema, or what a check looks at, has it recorded anew:
+//
+//	go test ./internal/proof/storm -run 'TestTheCheckSeesWhatIsBroken$' -update
+//
+// The long tests live one.
+func sound(t *testing.T) *world {
+	if testing.Short() {
+		t.Skip("it is copied again and again")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	dir = filepath.Join(dir, "sound")
+	if *update || testenv.Long() {
+		w := live(t, dir)
+		if *update {
+			w.record(t)
+		}
+		return w
+	}
+	return recorded(t, dir)
+}
+
 // live lets the jobs of a world run, in the folder of dir, and has the world checked.
 func live(t *testing.T, dir string) *world {
-	if testing.Short() {
-		t.Skip("it builds the binary and runs it")
-	}
 	ctx := t.Context()
-	w := &world{said: &bytes.Buffer{}}
-	s := newStorm(options{db: "sqlite", jobs: 9, sweep: true, out: w.said}, dir)
-	w.storm = s
+	w := newWorld(dir)
+	s := w.storm
+	must(t, os.Mkdir(dir, 0o700))
 	var err error
 	s.binaries, err = build(ctx, t.TempDir(), "", false)
 	must(t, err)
@@ -69,46 +90,11 @@ func live(t *testing.T, dir string) *world {
 	}
 
 	rnd := s.random("world")
-	retry := `"retry": {"max_attempts": 3, "backoff": {"kind": "constant", "base": "1ms"}}`
-	orders := []order{
-		{
-			name: task, spec: []byte(`{"name": "storm-0", "kind": "storm", "args": {}}`), state: job.Finished,
-			attempts: 1,
-		},
-		{
-			name: broke, spec: []byte(`{"name": "storm-1", "kind": "storm", "args": {"fails": 9}, ` + retry + `}`),
-			state: job.Failed, attempts: 3,
-		},
-		{
-			name: program, spec: fmt.Appendf(nil, `{"name": "storm-2", "script": %q}`, s.script(0, "0")),
-			state: job.Finished, attempts: 1, program: true,
-		},
-		{
-			name: lasting, spec: fmt.Appendf(nil, `{"name": "storm-3", "script": %q}`, s.script(1_000_000, "0")),
-			state: job.Finished, attempts: 1, program: true, endless: true,
-		},
-		{
-			name: deleted, spec: []byte(`{"name": "storm-4", "kind": "storm", "args": {}}`), state: job.Finished,
-			attempts: 1,
-		},
-		{
-			name: twice, spec: []byte(`{"name": "storm-5", "kind": "storm", "args": {}}`), state: job.Finished,
-			attempts: 1,
-		},
-		{
-			name: delayed, spec: []byte(`{"name": "storm-6", "kind": "storm", "args": {}, "delay": "1h"}`),
-			state: job.Finished, attempts: 1,
-		},
-	}
-	s.accepted(rnd, job.NewID().String(), orders)
-	for i, name := range []string{ahead, behind} {
-		spec := fmt.Appendf(nil, `{"name": %q, "kind": "storm", "args": {"millis": %d}, "order": {"key": "k"}}`,
-			name, 500*(1-i))
-		s.accepted(rnd, job.NewID().String(),
-			[]order{{
-				name: name, spec: spec, state: job.Finished, attempts: 1, ordered: "order/k",
-				since: ledger.Now(),
-			}})
+	all := w.orders()
+	s.accepted(rnd, job.NewID().String(), all[:7])
+	for _, o := range all[7:] {
+		o.since = ledger.Now()
+		s.accepted(rnd, job.NewID().String(), []order{o})
 	}
 	c, err := n.client(1)
 	must(t, err)
@@ -145,6 +131,55 @@ func live(t *testing.T, dir string) *world {
 	return w
 }
 
+// orders are what is asked of the jobs of a world.
+func (w *world) orders() []order {
+	retry := `"retry": {"max_attempts": 3, "backoff": {"kind": "constant", "base": "1ms"}}`
+	return []order{
+		{
+			name: task, spec: []byte(`{"name": "storm-0", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: broke, spec: []byte(`{"name": "storm-1", "kind": "storm", "args": {"fails": 9}, ` + retry + `}`),
+			state: job.Failed, attempts: 3,
+		},
+		{
+			name: program, spec: fmt.Appendf(nil, `{"name": "storm-2", "script": %q}`, w.script(0, "0")),
+			state: job.Finished, attempts: 1, program: true,
+		},
+		{
+			name: lasting, spec: fmt.Appendf(nil, `{"name": "storm-3", "script": %q}`, w.script(1_000_000, "0")),
+			state: job.Finished, attempts: 1, program: true, endless: true,
+		},
+		{
+			name: deleted, spec: []byte(`{"name": "storm-4", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: twice, spec: []byte(`{"name": "storm-5", "kind": "storm", "args": {}}`), state: job.Finished,
+			attempts: 1,
+		},
+		{
+			name: delayed, spec: []byte(`{"name": "storm-6", "kind": "storm", "args": {}, "delay": "1h"}`),
+			state: job.Finished, attempts: 1,
+		},
+		{
+			name: ahead, state: job.Finished, attempts: 1, ordered: "order/k",
+			spec: []byte(`{"name": "storm-8", "kind": "storm", "args": {"millis": 500}, "order": {"key": "k"}}`),
+		},
+		{
+			name: behind, state: job.Finished, attempts: 1, ordered: "order/k",
+			spec: []byte(`{"name": "storm-9", "kind": "storm", "args": {"millis": 0}, "order": {"key": "k"}}`),
+		},
+	}
+}
+
+func newWorld(dir string) *world {
+	w := &world{said: &bytes.Buffer{}}
+	w.storm = newStorm(options{db: "sqlite", jobs: 9, sweep: true, out: w.said}, dir)
+	return w
+}
+
 // copied returns a copy of a world that is over, to be spoiled.
 func (w *world) copied(t *testing.T) *world {
 	c := &world{said: &bytes.Buffer{}}
@@ -159,7 +194,7 @@ func (w *world) copied(t *testing.T) *world {
 		idling: time.Second,
 	}
 	must(t, os.CopyFS(s.dir, os.DirFS(w.dir)))
-	s.net, s.disks = w.net, &disks{storm: s}
+	s.disks = &disks{storm: s}
 	s.strangers.accepted = w.strangers.accepted
 	was := w.nodes[0]
 	s.nodes = []*node{{s: s, name: was.name, machine: was.machine, role: was.role, api: was.api, rnd: s.random("copy")}}
