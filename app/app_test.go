@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -254,12 +253,8 @@ func (h *house) pid(id job.ID) int {
 // poll waits for what nobody announces.
 func (h *house) poll(what string, is func() bool) {
 	h.Helper()
-	for !is() {
-		if h.ctx.Err() != nil {
-			h.Errorf("waited in vain for %s", what) // workers wait too, and Fatalf is not for them
-			return
-		}
-		runtime.Gosched()
+	if !testenv.Until(h.ctx, is) {
+		h.Errorf("waited in vain for %s", what) // workers wait too, and Fatalf is not for them
 	}
 }
 
@@ -528,19 +523,11 @@ func TestWishes(t *testing.T) {
 		h.until(id, state(job.Running))
 		pid := h.pid(id)
 		// Before that, the wrapper may wait for its own fork, and is not seen as stopped then.
-		for _, err := os.Stat(begun); err != nil && h.ctx.Err() == nil; _, err = os.Stat(begun) {
-			runtime.Gosched()
-		}
+		h.poll("the program to begin", func() bool { return exists(begun) })
 		if _, err := h.svc.Pause(h.ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		stopped := func() bool {
-			b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-			return err == nil && strings.Contains(string(b), ") T ")
-		}
-		for !stopped() && h.ctx.Err() == nil {
-			runtime.Gosched()
-		}
+		h.poll("the program to be stopped", func() bool { return stopped(pid) })
 		// Nobody can stop it in that one moment, so its message is written for it.
 		var notes struct{ Handle runner.Handle }
 		if j, err := h.svc.Job(h.ctx, id); err != nil || json.Unmarshal(j.Work, &notes) != nil {
@@ -555,7 +542,7 @@ func TestWishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.until(id, state(job.Paused))
-		if stopped() {
+		if stopped(pid) {
 			t.Error("it was left stopped")
 			syscall.Kill(-pid, syscall.SIGKILL)
 		}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -437,14 +437,13 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	return stat{fields[0], session, start}
 }
 
-// Until calls done until it returns true, for a minute at most. It is for things that no event
-// announces. It does not sleep, since they take milliseconds.
+// Until waits for what no event announces, for a minute at most.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute until %s", what)
-		}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if !testenv.Until(ctx, done) {
+		t.Fatalf("waited a minute until %s", what)
 	}
 }
 

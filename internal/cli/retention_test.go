@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -80,9 +79,7 @@ func TestRetentionOfTwoMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, n := range nodes {
-		for n.Removed(job.Finished) == 0 && ctx.Err() == nil {
-			runtime.Gosched()
-		}
+		testenv.Until(ctx, func() bool { return n.Removed(job.Finished) > 0 })
 		if removed := n.Removed(job.Finished); removed != 1 {
 			t.Errorf("machine %d has removed %d jobs, want 1", i, removed)
 		}
