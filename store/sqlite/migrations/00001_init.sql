@@ -3,8 +3,11 @@
 -- Times are microseconds of Unix time. Ids are 16 bytes. Empty text stands for "none" where a
 -- column is NOT NULL.
 
--- +goose Up
+-- To goose all of it is one statement: to part a text into statements costs it more than SQLite
+-- takes to make the tables.
 
+-- +goose Up
+-- +goose StatementBegin
 -- JOBS
 
 -- One row per job. seq is the order of submission, and what other tables refer to.
@@ -302,8 +305,10 @@ CREATE INDEX groups_line ON groups (tenant, line, places) WHERE places >= 0;
 CREATE INDEX lines_owed ON lines (owed, tenant, key) WHERE owed IS NOT NULL;
 
 CREATE INDEX idempotency_at ON idempotency (at);
+-- +goose StatementEnd
 
 -- +goose Down
+-- +goose StatementBegin
 DROP TABLE resources;
 DROP TABLE duties;
 DROP TABLE sessions;
@@ -322,3 +327,4 @@ DROP TABLE events;
 DROP TABLE labels;
 DROP TABLE specs;
 DROP TABLE jobs;
+-- +goose StatementEnd
