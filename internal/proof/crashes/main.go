@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
@@ -89,7 +90,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
-	points := newTour(seed, 3)
+	points := newTour(seed, 3, crash.Points())
 	for round := seed; ctx.Err() == nil; round++ {
 		if !points.must() && !time.Now().Before(end) {
 			break

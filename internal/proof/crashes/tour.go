@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pawl-jobs/pawl/internal/crash"
 )
 
 // A plan says how a point is reached.
@@ -68,12 +66,13 @@ type entry struct {
 func (e entry) String() string { return fmt.Sprintf("%s:%d", e.point, e.pass) }
 func (e entry) plan() plan     { return plans[e.point] }
 
-// A tour goes through all points: each at its first pass, and then at later ones.
+// A tour goes through points: each at its first pass, and then at later ones.
 type tour struct {
-	todo  []entry        // in the order in which they are tried
-	tries map[string]int // how often each was tried
-	given []entry        // to the round under way
-	got   map[string][]int
+	points []string
+	todo   []entry        // in the order in which they are tried
+	tries  map[string]int // how often each was tried
+	given  []entry        // to the round under way
+	got    map[string][]int
 }
 
 const (
@@ -81,14 +80,14 @@ const (
 	tries    = 4  // how often an entry is tried
 )
 
-// newTour returns a tour in an order that follows from the seed. Each point is to be passed up to
+// newTour returns a tour of points in an order that follows from the seed. Each is to be passed up to
 // passes times.
-func newTour(seed uint64, passes int) *tour {
-	t := &tour{tries: map[string]int{}, got: map[string][]int{}}
+func newTour(seed uint64, passes int, points []string) *tour {
+	t := &tour{points: points, tries: map[string]int{}, got: map[string][]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for pass := 1; pass <= passes; pass++ {
 		var es []entry
-		for _, p := range crash.Points() {
+		for _, p := range points {
 			if pass == 1 || plans[p].once == "" {
 				es = append(es, entry{p, pass, plans[p].before != nil})
 			}
@@ -136,7 +135,7 @@ func (t *tour) round(tried, passed []entry) {
 // passed.
 func (t *tour) report(out io.Writer) (broken []string) {
 	var line []string
-	for _, p := range crash.Points() {
+	for _, p := range t.points {
 		if len(t.got[p]) == 0 {
 			broken = append(broken, "unreached: "+p)
 		}
