@@ -15,7 +15,7 @@ import (
 // What is drawn at random is drawn a hundred times in the long tests alone.
 func TestMain(m *testing.M) {
 	if !testenv.Long() {
-		flag.Set("rapid.checks", "30") // -rapid.checks says another number
+		flag.Set("rapid.checks", "15") // -rapid.checks says another number
 	}
 	testenv.Main(m)
 }

@@ -24,7 +24,7 @@ func StartPostgresWithClock(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startPostgres(ctx, library)
+	return startPostgres(ctx, &Server{faketime: library})
 }
 
 // SetClock has the clock of the server be wrong from now on, while it runs and when it is started

@@ -39,9 +39,11 @@ const (
 // yet. Tests share it: none may stop it or change its settings (a test that has to takes its own
 // from [StartPostgres]). Each test asks it for a [Server.Database] of its own.
 //
-// It commits as production does: fsync and synchronous_commit are on. The goroutine that waits for
-// the server lives as long as the server, so a test that looks for leaked goroutines calls Postgres
-// before it takes its first look.
+// It commits as production does, but for fsync: nobody takes the power away from it. A server of
+// [StartPostgres] has that, too.
+//
+// The goroutine that waits for the server lives as long as the server, so a test that looks for
+// leaked goroutines calls Postgres before it takes its first look.
 //
 // A short run starts none, and the test is skipped.
 func Postgres(tb testing.TB) *Server {
@@ -52,7 +54,7 @@ func Postgres(tb testing.TB) *Server {
 	servers.mu.Lock()
 	defer servers.mu.Unlock()
 	if servers.postgres == nil && servers.err == nil {
-		servers.postgres, servers.err = StartPostgres(context.Background())
+		servers.postgres, servers.err = startPostgres(context.Background(), &Server{unsynced: true})
 	}
 	if errors.Is(servers.err, ErrMissing) {
 		missing(tb, servers.err)
@@ -74,6 +76,7 @@ type Server struct {
 	password string
 	made     atomic.Int64 // databases made so far
 	faketime string       // a library that the server is started with; empty: it has the clock of the machine
+	unsynced bool         // it does without fsync
 
 	child *child
 }
@@ -82,14 +85,13 @@ type Server struct {
 // [ErrMissing] in its chain when PostgreSQL is not installed: its programs are looked for in the
 // folder that $PAWL_TEST_POSTGRES names, then in /usr/lib/postgresql/*/bin, the newest first, then
 // in the PATH.
-func StartPostgres(ctx context.Context) (*Server, error) { return startPostgres(ctx, "") }
+func StartPostgres(ctx context.Context) (*Server, error) { return startPostgres(ctx, &Server{}) }
 
-func startPostgres(ctx context.Context, faketime string) (*Server, error) {
-	bin, err := postgresBin()
-	if err != nil {
+func startPostgres(ctx context.Context, s *Server) (_ *Server, err error) {
+	if s.bin, err = postgresBin(); err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, password: rand.Text(), faketime: faketime}
+	s.password = rand.Text()
 	if s.as, err = postgresUser(); err != nil {
 		return nil, err
 	}
@@ -296,6 +298,9 @@ max_connections = 1000
 logging_collector = off
 lc_messages = 'C.UTF-8'
 `
+	if s.unsynced {
+		conf += "fsync = off\n"
+	}
 	if s.hasModule(ctx, "pg_stat_statements") {
 		conf += "shared_preload_libraries = 'pg_stat_statements'\n"
 	}

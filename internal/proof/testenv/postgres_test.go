@@ -37,9 +37,9 @@ func TestPostgres(t *testing.T) {
 			t.Error("the second call started another server")
 		}
 	})
-	t.Run("it commits as production does", func(t *testing.T) {
+	t.Run("it commits as production does, but for fsync", func(t *testing.T) {
 		for name, want := range map[string]string{
-			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "1000",
+			"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "1000",
 			"server_encoding": "UTF8", "listen_addresses": "127.0.0.1",
 		} {
 			if got := s.Psql(t, "postgres", "-c", "show "+name); got != want {
@@ -112,6 +112,9 @@ func TestKillDemoteAndStart(t *testing.T) {
 	}
 	t.Cleanup(s.Stop)
 
+	if got := s.Psql(t, "postgres", "-c", "show fsync"); got != "on" {
+		t.Errorf("fsync is %q", got)
+	}
 	s.Psql(t, "postgres", "-c", "create table kept as select 7 as n")
 	s.Kill()
 	if _, err := s.psql(t.Context(), "postgres", "-c", "select 1"); err == nil {
