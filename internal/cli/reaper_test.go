@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -10,10 +11,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -34,7 +37,10 @@ func TestReaper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for lives(left) { // a zombie lives, too
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if !testenv.Until(ctx, func() bool { return !lives(left) }) { // a zombie lives, too
+		t.Fatalf("process %d is left", left)
 	}
 	if children := childrenOf(t, pid); len(children) != 1 {
 		t.Errorf("process 1 has the children %v, and not the service alone", children)
