@@ -27,6 +27,13 @@ const becomesReaper = "TEST_BECOMES_REAPER"
 func TestReaper(t *testing.T) {
 	p := startServeBy(t, []string{os.Args[0], "-test.run=^TestBecomeReaper$", "--"}, t.TempDir(), []string{becomesReaper + "=1"})
 	pid := p.cmd.Process.Pid
+	t.Cleanup(func() { // where the test fails the service would go on without its process 1
+		for _, stat := range childrenOf(t, pid) {
+			var child int
+			fmt.Sscan(stat, &child)
+			syscall.Kill(child, syscall.SIGKILL)
+		}
+	})
 	orphan := filepath.Join(t.TempDir(), "orphan")
 	p.becomes(p.submit(fmt.Sprintf(`{"script":"(setsid sh -c 'echo $$ >%s') &\nwait"}`, orphan)), job.Finished)
 	b, err := os.ReadFile(orphan)

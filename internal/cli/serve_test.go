@@ -56,6 +56,7 @@ func startServeBy(t testing.TB, command []string, dir string, env []string, args
 	p.cmd.Env = append(own(t), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.Stderr = p.log
+	p.cmd.WaitDelay = 5 * time.Second // what it has started may have its output, and live on
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +66,7 @@ func startServeBy(t testing.TB, command []string, dir string, env []string, args
 	}
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
+		stdout.Close() // likewise
 		<-p.ended
 	})
 	out := bufio.NewReader(stdout)
