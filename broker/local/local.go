@@ -14,15 +14,15 @@ import (
 type Broker struct {
 	mu      sync.Mutex
 	dirty   map[job.QueueKind]bool
-	waiters []chan struct{}            // woken by an announcement of any line
+	waiters []chan struct{}            // woken by an announcement
 	topics  map[string][]*subscription // live ones
 }
 
 var _ broker.Broker = (*Broker)(nil)
 
 // Announce implements [broker.Broker].
-func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
-	if len(lines) == 0 {
+func (b *Broker) Announce(_ context.Context, where ...job.QueueKind) error {
+	if len(where) == 0 {
 		return nil
 	}
 	b.mu.Lock()
@@ -30,7 +30,7 @@ func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 	if b.dirty == nil {
 		b.dirty = map[job.QueueKind]bool{}
 	}
-	for _, l := range lines {
+	for _, l := range where {
 		b.dirty[l] = true
 	}
 	for _, w := range b.waiters {
@@ -41,11 +41,11 @@ func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
 }
 
 // Wait implements [broker.Broker].
-func (b *Broker) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
+func (b *Broker) Wait(ctx context.Context, where []job.QueueKind) ([]job.QueueKind, error) {
 	for {
 		b.mu.Lock()
 		var found []job.QueueKind
-		for _, l := range lines {
+		for _, l := range where {
 			if b.dirty[l] {
 				found = append(found, l)
 				delete(b.dirty, l)

@@ -26,13 +26,13 @@ func newHub() *hub {
 	}
 }
 
-func (h *hub) announce(lines []job.QueueKind) {
-	if len(lines) == 0 {
+func (h *hub) announce(where []job.QueueKind) {
+	if len(where) == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range lines {
+	for _, l := range where {
 		h.dirty[l] = true
 	}
 	h.wake()
@@ -46,9 +46,9 @@ func (h *hub) wake() {
 	}
 }
 
-func (h *hub) wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
+func (h *hub) wait(ctx context.Context, where []job.QueueKind) ([]job.QueueKind, error) {
 	for {
-		found, woken := h.take(lines)
+		found, woken := h.take(where)
 		if found != nil {
 			return found, nil
 		}
@@ -62,13 +62,13 @@ func (h *hub) wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind,
 	}
 }
 
-// take takes those of lines that are dirty. If none is, it returns a channel that the next
+// take takes those of where that are dirty. If none is, it returns a channel that the next
 // announcement closes.
-func (h *hub) take(lines []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
+func (h *hub) take(where []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []job.QueueKind
-	for _, l := range lines {
+	for _, l := range where {
 		h.asked[l] = true
 		if h.dirty[l] {
 			found = append(found, l)

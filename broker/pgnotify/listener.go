@@ -238,7 +238,7 @@ func (l *listener) unavailable(err error) error {
 
 // hear tells the receivers of this process what notifications say, but for its own.
 func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) error {
-	var lines []job.QueueKind
+	var where []job.QueueKind
 	var messages []notice
 	for _, p := range payloads {
 		n, ok := parse(p)
@@ -246,13 +246,13 @@ func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) 
 		case !ok:
 			l.log.Debug("a notification is not understood", "payload", p)
 		case n.sender == l.own:
-		case n.word == lineWord:
-			lines = append(lines, n.line)
+		case n.word == queueKindWord:
+			where = append(where, n.queueKind)
 		case l.hub.heard(n.topic):
 			messages = append(messages, n)
 		}
 	}
-	l.hub.announce(lines)
+	l.hub.announce(where)
 	for some := range slices.Chunk(messages, fetched) {
 		if err := l.deliver(ctx, conn, some); err != nil {
 			return err

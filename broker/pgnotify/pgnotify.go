@@ -131,25 +131,25 @@ func (b *Broker) Close() { b.close() }
 // Announce implements [broker.Broker]. After an error other processes may not hear of it. The error
 // is of kind [job.Invalid] if a name is too long for a notification, and [job.Unavailable] if too
 // much already waits for a database that cannot be reached.
-func (b *Broker) Announce(_ context.Context, lines ...job.QueueKind) error {
-	b.hub.announce(lines)
-	notes := make([]note, len(lines))
-	for i, l := range lines {
-		notes[i] = lineNote(l)
+func (b *Broker) Announce(_ context.Context, where ...job.QueueKind) error {
+	b.hub.announce(where)
+	batch := make([]announcement, len(where))
+	for i, l := range where {
+		batch[i] = ofJobs(l)
 	}
-	return b.sender.add(notes...)
+	return b.sender.add(batch...)
 }
 
 // Wait implements [broker.Broker].
-func (b *Broker) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind, error) {
-	return b.hub.wait(ctx, lines)
+func (b *Broker) Wait(ctx context.Context, where []job.QueueKind) ([]job.QueueKind, error) {
+	return b.hub.wait(ctx, where)
 }
 
 // Publish implements [broker.Broker]. Its errors are those of Announce. A message has at most 16
 // MiB.
 func (b *Broker) Publish(_ context.Context, topic string, message []byte) error {
 	b.hub.deliver(topic, message)
-	return b.sender.add(messageNote(topic, message))
+	return b.sender.add(ofMessage(topic, message))
 }
 
 // Subscribe implements [broker.Broker].

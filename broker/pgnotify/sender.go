@@ -22,7 +22,7 @@ const (
 	firstRetry  = 10 * time.Millisecond // after that twice as long each time,
 	lastRetry   = 5 * time.Second       // up to this
 	sendTimeout = 5 * time.Second       // for one statement
-	portion     = 1000                  // notes in one statement
+	portion     = 1000                  // announcements in one statement
 	room        = 16 << 20              // bytes that may wait
 )
 
@@ -37,10 +37,10 @@ type sender struct {
 	wake    chan struct{} // holds one while something waits
 	closing chan struct{}
 	done    chan struct{}
-	told    uint64 // notes so far; of the loop
+	told    uint64 // announcements so far; of the loop
 
 	mu      sync.Mutex
-	waiting []note               // guarded by mu: in the order in which they came
+	waiting []announcement       // guarded by mu: in the order in which they came
 	texts   map[string]bool      // guarded by mu: of those waiting that are merged
 	size    int                  // guarded by mu: bytes waiting
 	recent  map[string]time.Time // guarded by mu: when those were told that may not be repeated yet
@@ -73,8 +73,8 @@ func newSender(cfg Config, on lend) *sender {
 	}
 }
 
-// add takes notes to be told, as many as there is room for. It does not wait.
-func (s *sender) add(notes ...note) error {
+// add takes announcements to be told, as many as there is room for. It does not wait.
+func (s *sender) add(batch ...announcement) error {
 	select {
 	case <-s.closing:
 		return errClosed
@@ -83,7 +83,7 @@ func (s *sender) add(notes ...note) error {
 	var err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, n := range notes {
+	for _, n := range batch {
 		switch {
 		case !n.fits():
 			err = job.Errorf(job.Invalid,
@@ -103,7 +103,7 @@ func (s *sender) add(notes ...note) error {
 }
 
 // put is called with mu held.
-func (s *sender) put(n note) {
+func (s *sender) put(n announcement) {
 	if n.merged && s.texts[n.text] {
 		return
 	}
@@ -125,41 +125,41 @@ func (s *sender) rouse() {
 	}
 }
 
-// take takes the notes for one statement, of those that may be told by now, and returns from when
-// on others may; zero: none is left. What is announced from now on has to be told again: who hears
-// of these may look before it was committed.
-func (s *sender) take(now time.Time) (notes []note, next time.Time) {
+// take takes the announcements for one statement that may be told now, and returns when others may;
+// zero: none is left. What is announced from now on must be told again: who hears of these may look
+// before it was committed.
+func (s *sender) take(now time.Time) (batch []announcement, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.recent, func(_ string, told time.Time) bool { return now.Sub(told) >= repetition })
-	s.waiting = slices.DeleteFunc(s.waiting, func(n note) bool {
+	s.waiting = slices.DeleteFunc(s.waiting, func(n announcement) bool {
 		told, again := s.recent[n.text]
 		from := now
 		if again {
 			from = told.Add(repetition)
 		}
-		if again || len(notes) == portion {
+		if again || len(batch) == portion {
 			if next.IsZero() || from.Before(next) {
 				next = from
 			}
 			return false
 		}
-		notes = append(notes, n)
+		batch = append(batch, n)
 		s.size -= len(n.text) + len(n.content)
 		delete(s.texts, n.text)
 		return true
 	})
-	return notes, next
+	return batch, next
 }
 
-// putBack returns what was not told to the head of the line.
-func (s *sender) putBack(notes []note) {
+// putBack returns what was not told to the head of the waiting ones.
+func (s *sender) putBack(batch []announcement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := s.waiting
 	s.waiting, s.size = nil, 0
 	clear(s.texts)
-	for _, n := range slices.Concat(notes, later) {
+	for _, n := range slices.Concat(batch, later) {
 		s.put(n)
 	}
 	s.rouse()
@@ -212,22 +212,22 @@ func (s *sender) last(ctx context.Context) {
 
 // flush tells a portion of what may be told by now, and returns from when on there is more.
 func (s *sender) flush(ctx context.Context, now time.Time) (next time.Time, err error) {
-	notes, next := s.take(now)
-	if len(notes) == 0 {
+	batch, next := s.take(now)
+	if len(batch) == 0 {
 		return next, nil
 	}
 	err = s.lend(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 		defer cancel()
-		return s.tell(ctx, conn, notes)
+		return s.tell(ctx, conn, batch)
 	})
 	if err != nil {
-		s.putBack(notes)
+		s.putBack(batch)
 		return next, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, n := range notes {
+	for _, n := range batch {
 		if n.repeats {
 			s.recent[n.text] = time.Now()
 		}
@@ -235,11 +235,11 @@ func (s *sender) flush(ctx context.Context, now time.Time) (next time.Time, err 
 	return next, nil
 }
 
-// tell tells notes, those with rows once the rows are committed. It may be repeated.
-func (s *sender) tell(ctx context.Context, conn *pgx.Conn, notes []note) error {
+// tell sends announcements, those with rows once the rows are committed. It may be repeated.
+func (s *sender) tell(ctx context.Context, conn *pgx.Conn, batch []announcement) error {
 	var ids []string
 	var contents [][]byte
-	for _, n := range notes {
+	for _, n := range batch {
 		if !n.id.IsZero() {
 			ids, contents = append(ids, n.id.String()), append(contents, n.content)
 		}
@@ -249,13 +249,13 @@ func (s *sender) tell(ctx context.Context, conn *pgx.Conn, notes []note) error {
 		case lasting(err):
 			s.log.Error("large messages are lost: the table messages does not take them", "messages", len(ids),
 				"error", err)
-			notes = slices.DeleteFunc(slices.Clone(notes), func(n note) bool { return !n.id.IsZero() })
+			batch = slices.DeleteFunc(slices.Clone(batch), func(n announcement) bool { return !n.id.IsZero() })
 		case err != nil:
 			return err
 		}
 	}
-	payloads := make([]string, len(notes))
-	for i, n := range notes {
+	payloads := make([]string, len(batch))
+	for i, n := range batch {
 		s.told++
 		payloads[i] = words(s.name+"."+strconv.FormatUint(s.told, 36), n.text)
 	}

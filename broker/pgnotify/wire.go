@@ -12,7 +12,7 @@ import (
 
 // A notification is four words, parted by spaces:
 //
-//	TAG line QUEUE KIND
+//	TAG jobs QUEUE KIND
 //	TAG message TOPIC CONTENT
 //	TAG row TOPIC ID
 //
@@ -21,9 +21,9 @@ import (
 // in the query of a URL, which keeps every byte of any text, and the usual ones readable. Content
 // is base64. A row's id names a row of the table messages.
 const (
-	lineWord    = "line"
-	messageWord = "message"
-	rowWord     = "row"
+	queueKindWord = "jobs"
+	messageWord   = "message"
+	rowWord       = "row"
 )
 
 const (
@@ -33,8 +33,8 @@ const (
 	maxIdentifier = 63      // bytes of a name in PostgreSQL
 )
 
-// A note is something to tell the other processes.
-type note struct {
+// An announcement is something to tell the other processes.
+type announcement struct {
 	text    string // the notification behind its tag
 	merged  bool   // to be told twice is as good as once
 	repeats bool   // it is an empty message, and told less often
@@ -42,35 +42,35 @@ type note struct {
 	content []byte
 }
 
-func lineNote(l job.QueueKind) note {
-	return note{text: words(lineWord, url.QueryEscape(l.Queue), url.QueryEscape(l.Kind)), merged: true}
+func ofJobs(l job.QueueKind) announcement {
+	return announcement{text: words(queueKindWord, url.QueryEscape(l.Queue), url.QueryEscape(l.Kind)), merged: true}
 }
 
-func messageNote(topic string, message []byte) note {
+func ofMessage(topic string, message []byte) announcement {
 	topic = url.QueryEscape(topic)
 	if len(message) > maxInline {
 		id := job.NewID()
-		return note{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
+		return announcement{text: words(rowWord, topic, id.String()), id: id, content: append([]byte(nil), message...)}
 	}
 	empty := len(message) == 0
-	return note{
+	return announcement{
 		text: words(messageWord, topic, base64.RawStdEncoding.EncodeToString(message)), merged: empty,
 		repeats: empty,
 	}
 }
 
-func (n note) fits() bool { return maxTag+1+len(n.text) <= maxPayload }
+func (n announcement) fits() bool { return maxTag+1+len(n.text) <= maxPayload }
 
 func words(w ...string) string { return strings.Join(w, " ") }
 
 // A notice is what a notification says.
 type notice struct {
-	sender  string
-	word    string
-	line    job.QueueKind // of a line
-	topic   string        // of a message or row
-	content []byte        // of a message
-	id      job.ID        // of a row
+	sender    string
+	word      string
+	queueKind job.QueueKind
+	topic     string // of a message or row
+	content   []byte // of a message
+	id        job.ID // of a row
 }
 
 // parse reads a notification. Anyone who may connect to the database can send anything.
@@ -86,9 +86,9 @@ func parse(payload string) (n notice, ok bool) {
 		return n, false
 	}
 	switch n.word {
-	case lineWord:
-		n.line.Queue = name
-		n.line.Kind, err = url.QueryUnescape(w[3])
+	case queueKindWord:
+		n.queueKind.Queue = name
+		n.queueKind.Kind, err = url.QueryUnescape(w[3])
 	case messageWord:
 		n.topic = name
 		n.content, err = base64.RawStdEncoding.DecodeString(w[3])

@@ -23,12 +23,12 @@ func FuzzParse(f *testing.F) {
 		if !ok {
 			return
 		}
-		var again note
+		var again announcement
 		switch n.word {
-		case lineWord:
-			again = lineNote(n.line)
+		case queueKindWord:
+			again = ofJobs(n.queueKind)
 		case messageWord:
-			again = messageNote(n.topic, n.content)
+			again = ofMessage(n.topic, n.content)
 		case rowWord:
 			return
 		default:
@@ -38,7 +38,7 @@ func FuzzParse(f *testing.F) {
 			return // no sender of ours
 		}
 		m, ok := parse(words(n.sender+".1", again.text))
-		if !ok || m.word != n.word || m.line != n.line || m.topic != n.topic || !bytes.Equal(m.content, n.content) {
+		if !ok || m.word != n.word || m.queueKind != n.queueKind || m.topic != n.topic || !bytes.Equal(m.content, n.content) {
 			t.Errorf("%q: understood %v, and said again %v", payload, n, m)
 		}
 	})
@@ -49,12 +49,12 @@ func FuzzNames(f *testing.F) {
 	f.Add("red", "paint")
 	f.Add("", "\x00\xff %+é")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		n := lineNote(job.QueueKind{Queue: a, Kind: b})
+		n := ofJobs(job.QueueKind{Queue: a, Kind: b})
 		got, ok := parse(words("x.1", n.text))
-		if !ok || got.line != (job.QueueKind{Queue: a, Kind: b}) {
+		if !ok || got.queueKind != (job.QueueKind{Queue: a, Kind: b}) {
 			t.Errorf("%q %q: understood %v", a, b, got)
 		}
-		m := messageNote(a, []byte(b))
+		m := ofMessage(a, []byte(b))
 		got, ok = parse(words("x.1", m.text))
 		if !ok || got.topic != a || len(b) <= maxInline && string(got.content) != b {
 			t.Errorf("%q %q: understood %v", a, b, got)
