@@ -440,7 +440,7 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 // Until waits for what no event announces, for a minute at most.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // cleanups wait, too
 	defer stop()
 	if !testenv.Until(ctx, done) {
 		t.Fatalf("waited a minute until %s", what)
