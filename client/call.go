@@ -85,16 +85,18 @@ func (c *Client) try(ctx context.Context, r request, take func(*http.Response) e
 		if err == nil {
 			err = take(resp)
 		}
-		if err == nil || ctx.Err() != nil || n >= c.tries {
-			return repeated, err
+		if err == nil {
+			return repeated, nil
 		}
 		f := failureOf(err)
-		if !f.passes || r.once && f.begun || f.after > longestAfter {
-			return repeated, err
+		begun := repeated || f.begun
+		last := &failure{err, f.passes, begun, f.after}
+		if ctx.Err() != nil || n >= c.tries || !f.passes || r.once && f.begun || f.after > longestAfter {
+			return repeated, last
 		}
-		repeated = repeated || f.begun
+		repeated = begun
 		if stop := sleep(ctx, max(pause(n), f.after)); stop != nil {
-			return repeated, err // the reason why it has come to nothing says more than that the time is over
+			return repeated, last // the reason why it has come to nothing says more than that the time is over
 		}
 	}
 }
@@ -111,6 +113,10 @@ type failure struct {
 }
 
 func (f *failure) Unwrap() error { return f.error }
+
+// MayHaveBegun reports whether the service may have carried out a call that failed with err. It is
+// false where no try reached the service, or where it answered that it took nothing (429).
+func MayHaveBegun(err error) bool { return err != nil && failureOf(err).begun }
 
 func failureOf(err error) *failure {
 	var f *failure

@@ -86,8 +86,13 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, at *targ
 	for i, e := range f.Jobs {
 		specs[i] = e.Given
 	}
-	answers, err := at.Submit(ctx, o.key, specs...)
-	if err != nil {
+	key := cmp.Or(o.key, job.NewID().String())
+	answers, err := at.Submit(ctx, key, specs...)
+	switch {
+	case job.KindOf(err) == job.Unavailable && client.MayHaveBegun(err):
+		return fmt.Errorf("it is not known whether the jobs were submitted: %w; submit them again with --key %s: "+
+			"under one key they are submitted once", err, key)
+	case err != nil:
 		return fmt.Errorf("nothing was submitted: %w", err)
 	}
 	ids := make([]job.ID, len(answers))

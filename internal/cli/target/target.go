@@ -5,6 +5,7 @@ package target
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // MostListed is how many jobs are listed at most; see [store.Query].
@@ -171,6 +173,27 @@ func (at *Target) MakeWritable(ctx context.Context, o node.Options) error {
 	}
 	*at = *other
 	return nil
+}
+
+// processTries take about a second; see [client.Client.Trying].
+const processTries = 4
+
+// Submit submits specs under an idempotency key; see [client.Client.Submit]. The process that was
+// asked may stop meanwhile: then another process of the folder gets them, or else this one takes the
+// folder.
+func (at *Target) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
+	if at.Server != nil || at.Node != nil {
+		return at.Client.Submit(ctx, key, specs...)
+	}
+	answers, err := at.Trying(processTries).Submit(ctx, key, specs...)
+	if job.KindOf(err) != job.Unavailable || node.Occupied(ctx, at.Dir) {
+		return answers, err
+	}
+	at.process = false
+	if at.MakeWritable(ctx, node.Options{}) != nil {
+		return nil, err
+	}
+	return at.Client.Submit(ctx, key, specs...)
 }
 
 // Patient makes calls go on for longer than a server needs to start again.

@@ -66,4 +66,8 @@ func TestProcessThatStopsMeanwhile(t *testing.T) {
 	if at.Served(t.Context()) {
 		t.Error("it is served")
 	}
+	if answers, err := at.Submit(t.Context(), "again", []byte(`{"command":["true"]}`)); err != nil || len(answers) != 1 ||
+		at.Node == nil {
+		t.Errorf("a submission, without a process that takes it: %+v, %v", answers, err)
+	}
 }
