@@ -49,7 +49,7 @@ func TestTerminalMany(t *testing.T) {
 	p := newShell(t)
 	p.many(20)
 	s := p.run(100, 30, "jobs.yaml")
-	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-1 +RUNNING +\S+ +\S+  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
+	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-\d+ +RUNNING +\S+ +\S+  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
 	for i := range 20 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}

@@ -17,14 +17,14 @@ import (
 )
 
 // reads have no points, for nothing follows from them but an answer to a person: a crash there is a
-// crash before or after. Documents, limits, annotations, events of users, removals and commands to
+// crash before or after. Documents, limits, annotations, events of users, removals and modes of
 // sessions are written by people, each in one call that can be repeated, and no loop depends on
 // what comes after. (A removal that retention began goes on with its next look.) Moments that a
 // crash keeps from whoever asked for them are lost, and nothing follows from that.
 var reads = map[string]bool{
 	"List": true, "Count": true, "Events": true, "Overdue": true, "Sessions": true, "Unattended": true, "Demand": true,
 	"Put": true, "Resources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "Tell": true, "ChangeLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "SetMode": true, "ChangeLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
 }
 
