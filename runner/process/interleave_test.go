@@ -93,16 +93,21 @@ func (a *actor) sees(op, name, what string) { fmt.Fprintf(&a.saw, "%s %s: %s\n",
 
 // point says all on which it depends what comes next.
 func (s *stage) point() string {
-	named := strings.NewReplacer(s.names...)
 	var all []string
 	for name, content := range s.disk {
-		all = append(all, named.Replace(name+": "+content))
+		all = append(all, name+": "+content)
+	}
+	for i, a := range s.actors {
+		all = append(all, fmt.Sprintf("actor %d\n%s", i, a.saw.String()))
+	}
+	all = append(all, fmt.Sprintf("%v %+v", s.ran, s.fates))
+	for i := range all {
+		for n := 0; n < len(s.names); n += 2 {
+			all[i] = strings.ReplaceAll(all[i], s.names[n], s.names[n+1])
+		}
 	}
 	slices.Sort(all)
-	for i, a := range s.actors {
-		all = append(all, fmt.Sprintf("actor %d\n%s", i, named.Replace(a.saw.String())))
-	}
-	return fmt.Sprintf("%q %s", all, named.Replace(fmt.Sprintf("%v %+v", s.ran, s.fates)))
+	return strings.Join(all, "\x00")
 }
 
 func (w world) stage(t *testing.T) *stage {
