@@ -20,7 +20,11 @@ import (
 
 // What is drawn at random is drawn a hundred times where a store is made in a millisecond; here a database takes a second.
 func TestMain(m *testing.M) {
-	flag.Set("rapid.checks", "15") // -rapid.checks says another number
+	checks := "8"
+	if testenv.Long() {
+		checks = "30"
+	}
+	flag.Set("rapid.checks", checks) // -rapid.checks says another number
 	testenv.Main(m)
 }
 
@@ -151,6 +155,12 @@ type lent struct {
 	from *lender
 	base *base
 	once sync.Once
+}
+
+// HasEvents says that a job has n events of users. Long tests write them, one after the other.
+func (l *lent) HasEvents(ctx context.Context, id job.ID, n int) error {
+	_, err := l.base.admin.Exec(ctx, `UPDATE pawl.jobs SET told = $2 WHERE id = $1`, [16]byte(id), n)
+	return err
 }
 
 // Close closes the connections, too.

@@ -87,9 +87,13 @@ func TestCrashes(t *testing.T) {
 	t.Run("side by side", func(t *testing.T) {
 		t.Run("at random moments", func(t *testing.T) {
 			t.Parallel()
-			h.storms(t.Context(), seed, 300, stormStrikes)
+			jobs, strikes := 150, stormStrikes/2
+			if testenv.Long() {
+				jobs, strikes = 300, stormStrikes
+			}
+			h.storms(t.Context(), seed, jobs, strikes)
 		})
-		parts := make([][]string, 4)
+		parts := make([][]string, 6)
 		for i, p := range crash.Points() {
 			parts[i%len(parts)] = append(parts[i%len(parts)], p)
 		}
