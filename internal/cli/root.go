@@ -63,14 +63,14 @@ func rootCommand(p Program) *cobra.Command {
 		Short: "Run jobs that must not be lost",
 		Long: `Pawl runs jobs that must not be lost: programs, and tasks written in Go.
 
-A job that was accepted is never lost, never run by two at once, and always moving or waiting for something that
-Pawl can name. Kill this program at any moment and start it again: it goes on where it was.
+An accepted job is never lost, never runs twice at once, and is always moving or waiting for something
+that Pawl can name. Kill this program at any moment and start it again: it goes on where it was.
 
 ` + target.JobRule + `
 
-Jobs are those of a data folder on this machine (--dir), or of a server (--server, or PAWL_SERVER). What a server has to
-know of who asks is a token: in the file of --token-file, or in PAWL_TOKEN; of a server on this machine it is found in
-the server's data folder.
+Commands ask about the jobs of a data folder on this machine (--dir), or of a server (--server, or
+PAWL_SERVER). A server wants a token: give it in a file with --token-file, or in PAWL_TOKEN. The token
+of a server on this machine is found in its data folder.
 
 pawl help exit-codes says what the exit codes mean.`,
 		SilenceErrors: true,

@@ -30,18 +30,19 @@ const keyRule = `KEY is what jobs take turns of. Each job is under these by itse
   system/NAME/partition/NAME          programs in a partition there
   system/NAME/partition/NAME/user/NAME
 
-A job file names more in limits, such as license/matlab. A * as the last part stands for each key of
-that family: user/* sets the same limit for each user, one by one, who has none set for the very
-name.
+A job file names more in limits, such as license/matlab. A * as the last part stands for a family of
+keys: user/* gives each user a limit of that size, except those users whose own limit is set.
 
-Other keys stand for what happens at a moment. Their limits are rates, at most MOST within any time of the length of --per:
+Some keys count events, not jobs. Their limits are rates: at most MOST events within any --per.
 
   starts/system/NAME                  programs that begin on a system
   launches/system/NAME                programs that are launched there
   dials/system/NAME                   connections to its host; nothing asks for these yet
-  releases/GROUP                      blocked jobs that go on when what blocked them has cleared; without a limit 10 within 1s
+  releases/GROUP                      blocked jobs that go on once what blocked them has cleared;
+                                      without a limit 10 within 1s
 
-Two kinds of key are Pawl's own. One job has a turn of them at a time, they are listed while they are in use, and none is set:
+Two kinds of key are Pawl's own. One job has a turn of each at a time. They are listed while they are
+in use, and cannot be set:
 
   order/KEY                           jobs that go in order
   unique/KIND/KEY                     equal jobs that never run at once`

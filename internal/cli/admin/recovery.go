@@ -49,7 +49,7 @@ once, lets its jobs go on without a test, or gives them up.
 		turnCommand(turning{groups.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
 			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the
 condition had cleared. A job that is named goes on at once. What blocked them may do so again.`),
-		turnCommand(turning{groups.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs, which wait no longer",
+		turnCommand(turning{groups.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs at once",
 			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A
 job of which something may still run is left out of a group, and refuses by name: pawl cancel ends
 what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
@@ -60,7 +60,7 @@ what runs of it first, and pawl cancel --force is for what can never be confirme
 func recoveryListCommand() *cobra.Command {
 	return groupList.by(&cobra.Command{
 		Use:   "list",
-		Short: "List what jobs wait for that are blocked",
+		Short: "List what blocked jobs wait for",
 		Long: `List prints one line for each group of blocked jobs: the condition that blocks them, how many are
 blocked, how many wait BEHIND them in the line that the group closes, for how long the first has
 been blocked, how many tests were made and when the last was, when the next one is, and what the

@@ -342,7 +342,7 @@ func written(values []any) []string {
 }
 
 func explainFilter(out io.Writer) error {
-	fmt.Fprint(out, `filter: terms with spaces between them, all of which must hold, such as
+	fmt.Fprint(out, `filter: terms with spaces between them; all must hold, such as
 
   state=RUNNING,PENDING owner=ada label.project=x created>24h
 

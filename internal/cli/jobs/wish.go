@@ -28,7 +28,7 @@ const (
 func cancelCommand() *cobra.Command {
 	force := false
 	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}},
-		"End a job, or many",
+		"Cancel jobs",
 		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
 the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
 		`  pawl cancel slow
@@ -40,7 +40,7 @@ the job up: it ends, ABANDONED, although its program may still run on a machine 
 
 func pauseCommand() *cobra.Command {
 	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}},
-		"Hold a job until it is resumed, or many",
+		"Hold jobs until they are resumed",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
 command returns when it stands still. The time until it is resumed does not count for its time limit.`,
 		`  pawl pause slow
@@ -51,7 +51,7 @@ func resumeCommand() *cobra.Command {
 	return wishCommand(wish{
 		job.WishResume, pauseWait, nil, pawl.ActResume,
 		[]job.Filter{target.PausedJobs, target.SuspendedJobs},
-	}, "Let a paused job go on, or many",
+	}, "Let paused jobs go on",
 		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
 		`  pawl resume slow
   pawl resume --filter queue=night`)
@@ -172,7 +172,7 @@ func resubmitCommand() *cobra.Command {
 	var b Bulk
 	cmd := &cobra.Command{
 		Use:   "resubmit [JOB]",
-		Short: "Submit the request of a job once more, or of many",
+		Short: "Submit the requests of jobs once more",
 		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it: the process that runs jobs in the
 folder does, or the next one.
 

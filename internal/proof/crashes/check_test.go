@@ -173,8 +173,14 @@ var spoils = []spoil{
 
 // TestTheCheckSeesWhatIsBroken breaks one thing after the other in what a sound round has left.
 func TestTheCheckSeesWhatIsBroken(t *testing.T) {
-	t.Run("on SQLite", func(t *testing.T) { seesAll(t, open(t, onSQLite())) })
-	t.Run("on PostgreSQL", func(t *testing.T) { seesAll(t, open(t, onPostgres(testenv.Postgres(t)))) })
+	t.Run("on SQLite", func(t *testing.T) {
+		t.Parallel()
+		seesAll(t, open(t, onSQLite()))
+	})
+	t.Run("on PostgreSQL", func(t *testing.T) {
+		t.Parallel()
+		seesAll(t, open(t, onPostgres(testenv.Postgres(t))))
+	})
 }
 
 func seesAll(t *testing.T, h *harness) {
