@@ -104,7 +104,7 @@ crashes: deps ## Let processes die at each named point and at random moments for
 
 # How Pawl is without a guard stands in NAME.mutants, beside NAME.go. CONTRIBUTING.md says how one is added.
 .PHONY: chaos-mutants
-chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about ten minutes)
+chaos-mutants: deps ## Go without one guard after the other; somebody must notice (about fifteen minutes)
 	CGO_ENABLED=0 $(GO) run ./internal/proof/mutants
 
 SIMBUILD := $(or $(TMPDIR),/tmp)/pawl-sim
