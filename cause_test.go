@@ -43,7 +43,9 @@ func (c *cut) Claim(ctx context.Context, q store.Claim) ([]job.Job, error) {
 	return fault.Do(ctx, c.faults, "Claim", func() ([]job.Job, error) { return c.Store.Claim(ctx, q) })
 }
 
-func (c *cut) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+func (c *cut) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a []store.Applied, jobs []job.Job,
+	eff store.Effects, err error,
+) {
 	a, err = fault.Do(ctx, c.faults, "Apply", func() ([]store.Applied, error) {
 		a, jobs, eff, err = c.Store.Apply(ctx, cs, along)
 		return a, err
@@ -51,7 +53,8 @@ func (c *cut) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a
 	return a, jobs, eff, err
 }
 
-// TestCauses: a handler sees why it has to stop, and what it returns then is worth what it should be.
+// TestCauses: a handler sees why it has to stop, and what it returns then is worth what it should
+// be.
 func TestCauses(t *testing.T) {
 	nothing := func(*testing.T, *pawl.Service, *cut, context.CancelFunc, job.ID) {}
 	wish := func(f func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)) func(*testing.T, *pawl.Service, *cut, context.CancelFunc, job.ID) {
@@ -70,19 +73,38 @@ func TestCauses(t *testing.T) {
 		again int                                                               // attempt that follows; 0: none
 	}{
 		{
-			"the process stops", pawl.ErrInterrupted, 0, func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
+			"the process stops", pawl.ErrInterrupted, 0,
+			func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
 			job.Place{State: job.Pending, Custody: job.Ready},
 			0,
 		},
-		{"the job is canceled", pawl.ErrCanceled, 0, wish((*pawl.Service).Cancel), job.Place{State: job.Canceled, Custody: job.None}, 0},
-		{"the job is paused", pawl.ErrPaused, 0, wish((*pawl.Service).Pause), job.Place{State: job.Paused, Custody: job.User}, 0},
-		{"the lease is lost", pawl.ErrLeaseLost, 0, func(_ *testing.T, _ *pawl.Service, c *cut, _ context.CancelFunc, _ job.ID) {
-			c.faults.DieAfter(0)
-			time.AfterFunc(time.Minute, c.faults.Revive)
-		}, job.Place{State: job.Running, Custody: job.Worker}, 1},
-		{"its time is over", pawl.ErrTimedOut, time.Minute, nothing, job.Place{State: job.Waiting, Custody: job.Gate}, 2},
 		{
-			"the process stops before its time is over", pawl.ErrInterrupted, time.Hour, func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
+			"the job is canceled", pawl.ErrCanceled, 0, wish((*pawl.Service).Cancel),
+			job.Place{State: job.Canceled, Custody: job.None},
+			0,
+		},
+		{
+			"the job is paused", pawl.ErrPaused, 0, wish((*pawl.Service).Pause),
+			job.Place{State: job.Paused, Custody: job.User},
+			0,
+		},
+		{
+			"the lease is lost", pawl.ErrLeaseLost, 0,
+			func(_ *testing.T, _ *pawl.Service, c *cut, _ context.CancelFunc, _ job.ID) {
+				c.faults.DieAfter(0)
+				time.AfterFunc(time.Minute, c.faults.Revive)
+			},
+			job.Place{State: job.Running, Custody: job.Worker},
+			1,
+		},
+		{
+			"its time is over", pawl.ErrTimedOut, time.Minute, nothing,
+			job.Place{State: job.Waiting, Custody: job.Gate},
+			2,
+		},
+		{
+			"the process stops before its time is over", pawl.ErrInterrupted, time.Hour,
+			func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
 			job.Place{State: job.Pending, Custody: job.Ready},
 			0,
 		},
@@ -123,7 +145,10 @@ func TestCauses(t *testing.T) {
 				if !errors.Is(cause, tt.cause) {
 					t.Errorf("cause %v, want %v", cause, tt.cause)
 				}
-				for _, other := range []error{pawl.ErrInterrupted, pawl.ErrCanceled, pawl.ErrPaused, pawl.ErrLeaseLost, pawl.ErrTimedOut} {
+				for _, other := range []error{
+					pawl.ErrInterrupted, pawl.ErrCanceled, pawl.ErrPaused,
+					pawl.ErrLeaseLost, pawl.ErrTimedOut,
+				} {
 					if !errors.Is(tt.cause, other) && errors.Is(cause, other) {
 						t.Errorf("cause %v is %v, too", cause, other)
 					}
@@ -231,7 +256,8 @@ func TestTimeLimit(t *testing.T) {
 				return none{}, errors.New("no")
 			}, pawl.TimeLimit(time.Minute))
 			run()
-			if j := one(t, svc, three("quick")); j.Code != job.TaskFailed || strings.Contains(j.Message, "told to stop") {
+			if j := one(t, svc, three("quick")); j.Code != job.TaskFailed ||
+				strings.Contains(j.Message, "told to stop") {
 				t.Errorf("%s: %s", j.Code, j.Message)
 			}
 		})

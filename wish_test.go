@@ -134,7 +134,8 @@ func TestObeyed(t *testing.T) {
 		}
 		obeyed(job.WishPause, false)
 		obeyed(job.WishPause, false, stays("half way"))
-		if _, err := svc.AddEvent(ctx, id, job.CustomEvent{Name: "note", Message: "suspended, says the program"}); err != nil {
+		if _, err := svc.AddEvent(ctx, id,
+			job.CustomEvent{Name: "note", Message: "suspended, says the program"}); err != nil {
 			t.Fatal(err)
 		}
 		obeyed(job.WishPause, false)

@@ -38,13 +38,15 @@ func view(t *testing.T, svc *pawl.Service, id job.ID) pawl.View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := slices.IndexFunc(list.Jobs, func(l pawl.View) bool { return l.ID == id }); at < 0 || !agrees(list.Jobs[at].Why, v.Why) || list.Jobs[at].Unserved != v.Unserved {
+	if at := slices.IndexFunc(list.Jobs, func(l pawl.View) bool { return l.ID == id }); at < 0 ||
+		!agrees(list.Jobs[at].Why, v.Why) || list.Jobs[at].Unserved != v.Unserved {
 		t.Errorf("the list has another view of %s than %q", id, v.Why)
 	}
 	return v
 }
 
-// agrees reports whether a list says of a job what its own view says, but for where it stands among others.
+// agrees reports whether a list says of a job what its own view says, but for where it stands among
+// others.
 func agrees(list, view string) bool {
 	same := 0
 	for same < min(len(list), len(view)) && list[same] == view[same] {
@@ -71,14 +73,17 @@ func TestWorkers(t *testing.T) {
 				t.Fatalf("%+v, %v", all, err)
 			}
 			w, other := all[0], all[1]
-			if w.State != pawl.WorkerLive || w.Held != 2 || w.Oldest == nil || w.Slots[job.LaneTask] != (pawl.Slots{Used: 2, All: 50}) || len(w.Slots) != 1 || w.PID == 0 {
+			if w.State != pawl.WorkerLive || w.Held != 2 || w.Oldest == nil ||
+				w.Slots[job.LaneTask] != (pawl.Slots{Used: 2, All: 50}) || len(w.Slots) != 1 || w.PID == 0 {
 				t.Errorf("the one that lives is %+v", w)
 			}
-			if other.ID != gone || other.State != pawl.WorkerGone || other.Host != "other" || !other.Since.Equal(other.Renewed) {
+			if other.ID != gone || other.State != pawl.WorkerGone || other.Host != "other" ||
+				!other.Since.Equal(other.Renewed) {
 				t.Errorf("the one that is gone is %+v", other)
 			}
 			v, err := svc.Worker(ctx, w.ID)
-			if err != nil || len(v.Jobs) != 2 || v.Jobs[0].ID != w.Oldest.ID || v.Jobs[0].Request != nil || v.Jobs[0].Why != "a process works on it" {
+			if err != nil || len(v.Jobs) != 2 || v.Jobs[0].ID != w.Oldest.ID || v.Jobs[0].Request != nil ||
+				v.Jobs[0].Why != "a process works on it" {
 				t.Errorf("%+v, %v", v, err)
 			}
 			close(hold)
@@ -106,17 +111,21 @@ func TestWorkers(t *testing.T) {
 			ctx := context.Background()
 			others := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Tenant: "other"})
 			submit(t, others, task("hold", 1))
-			id := begin(t, svc, time.Hour, store.Process{Host: "h", Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
+			id := begin(t, svc, time.Hour,
+				store.Process{Host: "h", Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
 			_, err := svc.Store().Claim(ctx, store.Claim{
-				ID: job.NewID(), Session: id, Queues: []string{job.DefaultQueue}, Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1},
+				ID: job.NewID(), Session: id, Queues: []string{job.DefaultQueue}, Kinds: []string{"hold"},
+				Slots: map[job.Lane]int{job.LaneTask: 1},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v, err := svc.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 0 || v.Oldest == nil || !v.Oldest.ID.IsZero() {
+			if v, err := svc.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 0 || v.Oldest == nil ||
+				!v.Oldest.ID.IsZero() {
 				t.Errorf("%+v, %v", v, err)
 			}
-			if v, err := others.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 1 || v.Oldest.ID != v.Jobs[0].ID {
+			if v, err := others.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 1 ||
+				v.Oldest.ID != v.Jobs[0].ID {
 				t.Errorf("%+v, %v", v, err)
 			}
 		})
@@ -125,8 +134,12 @@ func TestWorkers(t *testing.T) {
 	t.Run("where nobody lives, all are gone", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			begin(t, svc, time.Hour, store.Process{})
-			none := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Served: func(context.Context) bool { return false }})
-			if all, err := none.Workers(context.Background()); err != nil || len(all) != 1 || all[0].State != pawl.WorkerGone {
+			none := pawl.New(pawl.Config{
+				Store: svc.Store(), Broker: &local.Broker{},
+				Served: func(context.Context) bool { return false },
+			})
+			if all, err := none.Workers(context.Background()); err != nil || len(all) != 1 ||
+				all[0].State != pawl.WorkerGone {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})
@@ -137,12 +150,18 @@ func TestUnserved(t *testing.T) {
 	t.Run("a ready job says that nobody is there for it", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			since := "since " + time.Now().Local().Format(time.RFC3339)
-			ids := []job.ID{submit(t, svc, task("mail", 1))[0].ID, submit(t, svc, task("mail", 2))[0].ID, submit(t, svc, task("mail", 3))[0].ID}
+			ids := []job.ID{
+				submit(t, svc, task("mail", 1))[0].ID, submit(t, svc, task("mail", 2))[0].ID,
+				submit(t, svc, task("mail", 3))[0].ID,
+			}
 			submit(t, svc, task("fax", 1))
 			says := func(unserved bool, why string) {
 				t.Helper()
 				why += since
-				for i, stands := range []string{", first of its kind", ", behind 1 of its kind", ", behind 2 of its kind"} {
+				for i, stands := range []string{
+					", first of its kind", ", behind 1 of its kind",
+					", behind 2 of its kind",
+				} {
 					want := why + stands + " in queue default"
 					if v := view(t, svc, ids[i]); v.Unserved != unserved || v.Why != want {
 						t.Errorf("unserved %t: %s; want %t: %s", v.Unserved, v.Why, unserved, want)
@@ -153,7 +172,10 @@ func TestUnserved(t *testing.T) {
 			says(true, nobody+"; ready ")
 			serves := store.Process{Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"}}
 			begin(t, svc, time.Hour, store.Process{Queues: []string{"night"}, Kinds: []string{"mail"}})
-			begin(t, svc, time.Hour, store.Process{Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"}, Tenants: []string{"other"}})
+			begin(t, svc, time.Hour, store.Process{
+				Queues: []string{job.DefaultQueue}, Kinds: []string{"mail"},
+				Tenants: []string{"other"},
+			})
 			says(true, nobody+"; ready ")
 			w := begin(t, svc, 30*time.Second, serves)
 			says(false, "waits for a free slot of a program that handles mail, ")
@@ -166,7 +188,8 @@ func TestUnserved(t *testing.T) {
 			says(true, nobody+": those that would were told to drain; ready ")
 			time.Sleep(30 * time.Second)
 			says(true, nobody+"; ready ")
-			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Unserved) != 2 || all.Unserved[1].Jobs != 3 {
+			if all, err := svc.Unattended(context.Background()); err != nil || len(all.Unserved) != 2 ||
+				all.Unserved[1].Jobs != 3 {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})
@@ -176,32 +199,42 @@ func TestUnserved(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			ctx := context.Background()
 			local := pawl.New(pawl.Config{
-				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1", Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
+				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1",
+				Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
 			})
 			program := func(delay time.Duration) job.ID {
 				t.Helper()
-				return submit(t, local, pawl.Request{Spec: job.Spec{Command: []string{"true"}, Delay: job.Duration(delay)}})[0].ID
+				return submit(t, local, pawl.Request{Spec: job.Spec{
+					Command: []string{"true"},
+					Delay:   job.Duration(delay),
+				}})[0].ID
 			}
 			ready, later := program(0), program(time.Hour)
 			says := func(gone bool, since time.Time, wants map[job.ID]string) {
 				t.Helper()
 				for id, want := range wants {
 					v := view(t, svc, id)
-					if (v.MachineGone != nil) != gone || gone && !v.MachineGone.Since.Equal(since) || !strings.HasPrefix(v.Why, want) {
+					if (v.MachineGone != nil) != gone || gone && !v.MachineGone.Since.Equal(since) ||
+						!strings.HasPrefix(v.Why, want) {
 						t.Errorf("%+v: %q; want gone %t since %v: %q", v.MachineGone, v.Why, gone, since, want)
 					}
 				}
 			}
 			since := "since " + time.Now().Local().Format(time.RFC3339)
 			until := "waits until " + time.Now().Add(time.Hour).Local().Format(time.RFC3339) + ", " + since
-			says(true, time.Time{}, map[job.ID]string{ready: "waits for a process of machine m1, where no process is; ready " + since + ", first", later: until + "; it belongs to machine m1, where no process is"})
+			says(true, time.Time{}, map[job.ID]string{ready: "waits for a process of machine m1, where no " +
+				"process is; ready " + since + ", first", later: until +
+				"; it belongs to machine m1, where no process is"})
 
 			if v := view(t, local, ready); v.MachineGone != nil { // this process is there
 				t.Errorf("%+v", v.MachineGone)
 			}
 			p := store.Process{Machine: "m1", Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}}
 			begin(t, svc, time.Minute, p)
-			says(false, time.Time{}, map[job.ID]string{ready: "waits for a process with a free slot, " + since, later: until})
+			says(false, time.Time{}, map[job.ID]string{
+				ready: "waits for a process with a free slot, " + since,
+				later: until,
+			})
 			heard := func() time.Time {
 				t.Helper()
 				all, err := svc.Workers(ctx)
@@ -212,7 +245,10 @@ func TestUnserved(t *testing.T) {
 			}()
 			time.Sleep(time.Minute)
 			is := "machine m1, which is gone since " + heard.Local().Format(time.RFC3339)
-			says(true, heard, map[job.ID]string{ready: "waits for a process of " + is + "; ready " + since, later: until + "; it belongs to " + is})
+			says(true, heard, map[job.ID]string{
+				ready: "waits for a process of " + is + "; ready " + since,
+				later: until + "; it belongs to " + is,
+			})
 			if v := view(t, svc, ready); !v.Unserved {
 				t.Error("it does not show as unserved")
 			}
@@ -224,7 +260,9 @@ func TestUnserved(t *testing.T) {
 			if _, err := svc.Store().End(ctx, w); err != nil {
 				t.Fatal(err)
 			}
-			says(true, at.Truncate(time.Microsecond), map[job.ID]string{ready: "waits for a process of machine m1, which is gone since " + at.Local().Format(time.RFC3339)})
+			says(true, at.Truncate(time.Microsecond),
+				map[job.ID]string{ready: "waits for a process of machine m1, which is gone since " +
+					at.Local().Format(time.RFC3339)})
 
 			// A program runs on, and nobody looks after it.
 			running, stop := context.WithCancel(ctx)
@@ -238,7 +276,8 @@ func TestUnserved(t *testing.T) {
 				t.Fatal(err)
 			}
 			says(true, at.Truncate(time.Microsecond), map[job.ID]string{
-				ready: "its program runs, or has ended meanwhile, on machine m1, which is gone since " + at.Local().Format(time.RFC3339),
+				ready: "its program runs, or has ended meanwhile, on machine m1, which is gone since " +
+					at.Local().Format(time.RFC3339),
 			})
 			if v := view(t, svc, ready); v.Unserved {
 				t.Error("it shows as unserved")

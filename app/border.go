@@ -319,8 +319,8 @@ func below(name, dir string) bool {
 // maxCheck is how long a submission waits for the file systems of the paths that it names.
 const maxCheck = 2 * time.Second
 
-// orInTime returns the answer of f. A file system that hangs does not hold up submissions: while one
-// hangs, the answer is otherwise, and the question is asked again when the job is prepared.
+// orInTime returns the answer of f. A file system that hangs does not hold up submissions: while
+// one hangs, the answer is otherwise, and the question is asked again when the job is prepared.
 func orInTime[T any](k *Kind, otherwise T, f func(context.Context) T) T {
 	if k.hanging.Load() > 0 {
 		return otherwise
@@ -347,7 +347,9 @@ func (k *Kind) trespasses(tenant string, named []place) []job.Problem {
 	if len(named) == 0 || k.cfg.Files == nil {
 		return nil
 	}
-	return orInTime(k, nil, func(ctx context.Context) []job.Problem { return k.border().trespasses(ctx, tenant, named) })
+	return orInTime(k, nil, func(ctx context.Context) []job.Problem {
+		return k.border().trespasses(ctx, tenant, named)
+	})
 }
 
 // realPath returns where a name leads, if that can be seen.

@@ -17,12 +17,12 @@ import (
 // A job that is canceled while it is archived ends at once. After a crash there may be no worker
 // that knows its copies. Copies for the service's own archive lie in one folder until they are
 // published; their names tell their jobs. Before the first copy in a folder of the user a marker is
-// made. It goes when only published files are left. A sweep that finds copies or a marker of an ended
-// job removes the copies. The folder that tries whether the user's folder can be written has a marker,
-// too.
+// made. It goes when only published files are left. A sweep that finds copies or a marker of an
+// ended job removes the copies. The folder that tries whether the user's folder can be written has
+// a marker, too.
 
-// markersFolder is the folder of the markers, beside those of the tenants. A marker is an empty folder
-// with the id of the job as its name: a folder is there or not.
+// markersFolder is the folder of the markers, beside those of the tenants. A marker is an empty
+// folder with the id of the job as its name: a folder is there or not.
 const markersFolder = ".archiving"
 
 func (k *Kind) marker(id job.ID) string { return path.Join(k.cfg.Work, markersFolder, id.String()) }
@@ -31,8 +31,8 @@ func (k *Kind) marker(id job.ID) string { return path.Join(k.cfg.Work, markersFo
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
 // tidy removes the rest of copying results to an archive, of all runs of the job, and then the
-// marker. to is the folder that the user named for the results; empty: none, or not known. Without a
-// marker it may be out of reach.
+// marker. to is the folder that the user named for the results; empty: none, or not known. Without
+// a marker it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	marker := k.marker(id)
 	_, unmarked := k.cfg.Host.Files().Stat(ctx, marker)

@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Bounds of all patterns of an archive together. They bound the memory of the patterns, and the work
-// for each byte of a path.
+// Bounds of all patterns of an archive together. They bound the memory of the patterns, and the
+// work for each byte of a path.
 const (
 	maxPatterns     = 1000
 	maxPatternBytes = 64 << 10

@@ -351,7 +351,10 @@ func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error
 	if err != nil {
 		return err
 	}
-	g.list[path.Join(name, e.Name)] = stagedFile{archived: archived{fileName: named(path.Join(name, e.Name))}, Link: target}
+	g.list[path.Join(name, e.Name)] = stagedFile{
+		archived: archived{fileName: named(path.Join(name, e.Name))},
+		Link:     target,
+	}
 	return dst.Symlink(ctx, target, path.Join(to, e.Name))
 }
 

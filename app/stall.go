@@ -21,8 +21,8 @@ import (
 // not moved for long, and does not return, it is left behind with its goroutine. Its slot is free
 // then. It does no harm: its context has ended, and it records nothing.
 
-// MaxLeftBehind is how many steps this process leaves behind. Further ones keep their slots, because
-// each of them holds a thread.
+// MaxLeftBehind is how many steps this process leaves behind. Further ones keep their slots,
+// because each of them holds a thread.
 const MaxLeftBehind = 64
 
 // stallNotice is how long a step shows no sign of life before it counts as stalled.

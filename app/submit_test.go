@@ -40,7 +40,8 @@ func launching(l *launcher) func(*parts) {
 	}
 }
 
-// reluctant is a store that does not take an intent to launch before it was asked for that a few times.
+// reluctant is a store that does not take an intent to launch before it was asked for that a few
+// times.
 type reluctant struct {
 	store.Store
 	refuses atomic.Int32
@@ -53,7 +54,9 @@ func (s *reluctant) refused(cs []job.Change) error {
 	return nil
 }
 
-func (s *reluctant) Apply(ctx context.Context, cs []job.Change, c *store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+func (s *reluctant) Apply(ctx context.Context, cs []job.Change, c *store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error,
+) {
 	if err := s.refused(cs); err != nil {
 		return nil, nil, store.Effects{}, err
 	}
@@ -62,8 +65,11 @@ func (s *reluctant) Apply(ctx context.Context, cs []job.Change, c *store.Claim) 
 
 func TestIntent(t *testing.T) {
 	for name, limit := range map[string]*job.Limit{
-		"it is recorded":                      nil,
-		"it is recorded at a moment":          {Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 100, Per: job.Duration(time.Second)},
+		"it is recorded": nil,
+		"it is recorded at a moment": {
+			Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 100,
+			Per: job.Duration(time.Second),
+		},
 		"the claim of who has its turn is it": {Key: "system/local", Most: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +78,10 @@ func TestIntent(t *testing.T) {
 			l, slow := &launcher{}, &reluctant{}
 			l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 				defer slow.refuses.Store(0)
-				if j, err := store.FindJob(ctx, h.store, "default", k.Job); err != nil || !j.Live || j.Launch != k.Launch {
-					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live, err)
+				if j, err := store.FindJob(ctx, h.store, "default", k.Job); err != nil || !j.Live ||
+					j.Launch != k.Launch {
+					t.Errorf("launch %d is made, and the row knows of %d (live %t), %v", k.Launch, j.Launch, j.Live,
+						err)
 				}
 				if asked := slow.refuses.Load() < 0; asked != recorded {
 					t.Errorf("a change that is the intent was refused, and then taken: %t", asked)

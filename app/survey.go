@@ -253,7 +253,9 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 
 // copyFolder makes the folder dir for copies, and those above it. In a folder of the user the
 // folders get their modes later, when the files get their names.
-func (k *Kind) copyFolder(ctx context.Context, border *border, s *program, m *manifest, left *leavings, dir string) error {
+func (k *Kind) copyFolder(ctx context.Context, border *border, s *program, m *manifest, left *leavings,
+	dir string,
+) error {
 	at, mode := path.Join(m.folder(s.to), dir), left.folders[dir]
 	if border.done[at] {
 		return nil

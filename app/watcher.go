@@ -378,8 +378,8 @@ func (x *watch) forget(id job.ID) {
 	}
 }
 
-// record records something about a program that runs on. Its job stays in monitor. It reports whether
-// that was written.
+// record records something about a program that runs on. Its job stays in monitor. It reports
+// whether that was written.
 func (x *watch) record(ctx context.Context, w *watched, n progress, message string) (bool, error) {
 	answers, err := x.held.Apply(ctx, []job.Change{{
 		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{{State: w.row.State, Message: message}},

@@ -79,7 +79,8 @@ func (h *house) tell(id job.ID, n int, text string) (name string) {
 	return name
 }
 
-// asleep runs a program that ends only by force, and returns what its wrapper would tell of a good end.
+// asleep runs a program that ends only by force, and returns what its wrapper would tell of a good
+// end.
 func (h *house) asleep() (id job.ID, text string) {
 	h.Helper()
 	id = h.submit(shell(`exec sleep 1000`))
@@ -223,7 +224,8 @@ func TestSpool(t *testing.T) {
 		tell("nothing")                     // what is in the spool by now was listed
 		j := h.end(h.submit(shell(`true`))) // of which the death of its wrapper tells
 		before := lookups.Load()
-		tell(runner.EndName(runner.Key{Job: j.ID, Attempt: 1, Launch: 1}, 0), "nothing") // the second one is taken when the first one is done
+		// the second one is taken when the first one is done
+		tell(runner.EndName(runner.Key{Job: j.ID, Attempt: 1, Launch: 1}, 0), "nothing")
 		if n := lookups.Load() - before; j.State != job.Finished || n != 0 {
 			t.Errorf("%s after %d lookups", j.State, n)
 		}
@@ -303,7 +305,8 @@ func TestSpool(t *testing.T) {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// Messages are taken in in the order in which they came, so this one comes after the folder.
+		// Messages are taken in in the order in which they came, so this one comes after the
+		// folder.
 		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
 			t.Errorf("the next job: %s %s", j.State, j.Message)
 		}
@@ -314,7 +317,12 @@ func TestSpool(t *testing.T) {
 	})
 	t.Run("a kill goes on while the watch is lost", func(t *testing.T) {
 		begun := make(chan struct{})
-		h := open(t, func(p *parts) { p.Runner = killer{p.Runner.(*process.Runner), sync.OnceFunc(func() { close(begun) })} })
+		h := open(t, func(p *parts) {
+			p.Runner = killer{
+				p.Runner.(*process.Runner),
+				sync.OnceFunc(func() { close(begun) }),
+			}
+		})
 		set := filepath.Join(h.dir, "set")
 		id := h.submit(scripted(`trap '' TERM; : > "$0"; sleep 1000`, set))
 		h.until(id, state(job.Running))
@@ -375,7 +383,8 @@ func TestProgramThatRemovesItsFolder(t *testing.T) {
 	}
 }
 
-// dead reports whether a process whose stat line this is, or was, is dead: a zombie is, whoever may reap it.
+// dead reports whether a process whose stat line this is, or was, is dead: a zombie is, whoever may
+// reap it.
 func dead(stat string) bool {
 	rest := stat[strings.LastIndexByte(stat, ')')+1:]
 	return rest == "" || strings.HasPrefix(rest, " Z") || strings.HasPrefix(rest, " X")
@@ -410,7 +419,8 @@ func TestWhatAProgramLeavesRunning(t *testing.T) {
 	})
 }
 
-// What a program started is found and ended, whatever session it went to, before its job ends; and the job's history says so.
+// What a program started is found and ended, whatever session it went to, before its job ends; and
+// the job's history says so.
 func TestDaemons(t *testing.T) {
 	const daemon = `env -i /usr/bin/setsid -f /bin/sh -c 'trap "" TERM; echo $$ >'"$0"'; while :; do sleep 1000; done'; until [ -s "$0" ]; do :; done; `
 	gone := func(h *house, pid string) {
@@ -493,11 +503,15 @@ func (s *stuck) Kill(ctx context.Context, h runner.Handle, grace time.Duration) 
 	case <-s.free:
 		return nil
 	default:
-		return fmt.Errorf("kill: %w", &runner.Alive{Left: []runner.Remnant{{PID: 4711, Name: "sudo", User: "somebody", Why: "which this account may not signal"}}})
+		return fmt.Errorf("kill: %w", &runner.Alive{Left: []runner.Remnant{{
+			PID: 4711, Name: "sudo",
+			User: "somebody", Why: "which this account may not signal",
+		}}})
 	}
 }
 
-// A cancel waits for what cannot be ended, and names it; a job whose program is over names it and goes on.
+// A cancel waits for what cannot be ended, and names it; a job whose program is over names it and
+// goes on.
 func TestWhatCannotBeEnded(t *testing.T) {
 	t.Run("a cancel stays wished", func(t *testing.T) {
 		s := &stuck{free: make(chan struct{})}
@@ -507,7 +521,8 @@ func TestWhatCannotBeEnded(t *testing.T) {
 		if _, err := h.svc.Cancel(h.ctx, id); err != nil {
 			t.Fatal(err)
 		}
-		h.until(id, says("cannot end the program: kill: these processes of it cannot be ended: sudo (pid 4711, user somebody), which this account may not signal"))
+		h.until(id, says("cannot end the program: kill: these processes of it cannot be ended: sudo (pid 4711, "+
+			"user somebody), which this account may not signal"))
 		if j, err := h.svc.Job(h.ctx, id); err != nil || j.State != job.Running || j.Wish != job.WishCancel {
 			t.Errorf("%s, wished %s: %v", j.State, j.Wish, err)
 		}
@@ -593,7 +608,9 @@ type refusing struct {
 	asked chan time.Time
 }
 
-func (r refusing) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job, store.Effects, error) {
+func (r refusing) Apply(ctx context.Context, changes []job.Change, along *store.Claim) ([]store.Applied, []job.Job,
+	store.Effects, error,
+) {
 	if changes[0].From.Fence.Duty == "" {
 		return r.Store.Apply(ctx, changes, along)
 	}
@@ -608,7 +625,8 @@ func TestAnEndThatIsRefused(t *testing.T) {
 	asked := make(chan time.Time)
 	h := open(t, func(p *parts) { p.main = refusing{p.main, asked} })
 	id := h.submit(shell(`true`))
-	// News of the program, such as its death, may be a reason to ask at once, but there is not much of that.
+	// News of the program, such as its death, may be a reason to ask at once, but there is not much
+	// of that.
 	first := <-asked
 	<-asked
 	<-asked

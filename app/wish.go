@@ -97,8 +97,8 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 	return nil
 }
 
-// The time of a program counts on the boot clock of its host, from the start of its process, without
-// the time for which it was suspended. The clock of this process only says when to look.
+// The time of a program counts on the boot clock of its host, from the start of its process,
+// without the time for which it was suspended. The clock of this process only says when to look.
 
 // timeLeft returns how long a program may go on at uptime; false: it has no limit now.
 func (w *watched) timeLeft(uptime time.Duration) (time.Duration, bool) {

@@ -210,8 +210,8 @@ func (s *session) apply(ctx context.Context, changes []job.Change) (answers []st
 	return answers, err
 }
 
-// claimWith returns a claim to send with changes, and takes its slots: the free ones, and those that
-// the changes free.
+// claimWith returns a claim to send with changes, and takes its slots: the free ones, and those
+// that the changes free.
 func (s *session) claimWith(changes []job.Change) (c store.Claim, ok bool) {
 	hands := false
 	for i := range changes { // in their place: they are large

@@ -57,7 +57,8 @@ func TestModes(t *testing.T) {
 			time.Sleep(time.Hour)
 			w.at(first, job.Running, job.Worker)
 			w.at(second, job.Pending, job.Ready)
-			if got := w.worker(); got.State != pawl.WorkerDraining || got.Held != 1 || got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) {
+			if got := w.worker(); got.State != pawl.WorkerDraining || got.Held != 1 ||
+				got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) {
 				t.Errorf("it shows %+v", got)
 			}
 			c.are(t, 0, nil)
@@ -77,7 +78,8 @@ func TestModes(t *testing.T) {
 			w.start()
 			synctest.Wait()
 			began := time.Now()
-			if _, err := w.store.SetMode(context.Background(), w.worker().ID, store.Stop); err != nil { // nobody is woken
+			// nobody is woken
+			if _, err := w.store.SetMode(context.Background(), w.worker().ID, store.Stop); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.end(); err != nil {
@@ -226,7 +228,8 @@ func TestRoles(t *testing.T) {
 			w.start()
 			time.Sleep(time.Minute)
 			w.at(mine, job.Pending, job.Ready)
-			if j, err := store.FindJob(context.Background(), w.store, "other", ids[0].ID); err != nil || j.State != job.Finished {
+			if j, err := store.FindJob(context.Background(), w.store, "other", ids[0].ID); err != nil ||
+				j.State != job.Finished {
 				t.Errorf("%s, %v", j.State, err)
 			}
 		})
@@ -279,7 +282,8 @@ func TestProcess(t *testing.T) {
 			is()
 			id := w.submit("hold", 1)[0]
 			time.Sleep(time.Minute)
-			if got := w.worker(); got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) || got.Oldest == nil || got.Oldest.ID != id {
+			if got := w.worker(); got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) || got.Oldest == nil ||
+				got.Oldest.ID != id {
 				t.Errorf("it shows %+v", got)
 			}
 			close(letGo)
@@ -302,7 +306,8 @@ func TestProcess(t *testing.T) {
 			close(letGo)
 			w.start()
 			synctest.Wait()
-			if _, _, err := w.svc.Queues().Apply(context.Background(), []byte(`{"name":"night"}`), pawl.AnyVersion); err != nil {
+			if _, _, err := w.svc.Queues().Apply(context.Background(), []byte(`{"name":"night"}`),
+				pawl.AnyVersion); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -18,9 +18,9 @@ var errLater = errors.New("its moment is to come")
 const (
 	// wakeEarly is how long before its moment a job leaves the gate, so that it is claimed in time.
 	wakeEarly = job.MaxSlotWait / 2
-	// roomGrowth is the factor by which the room grows with each moment that was missed. However slow a
-	// database answers, the room is large enough after a few misses, and then a moment is used in
-	// time.
+	// roomGrowth is the factor by which the room grows with each moment that was missed. However
+	// slow a database answers, the room is large enough after a few misses, and then a moment is
+	// used in time.
 	roomGrowth = 4
 )
 

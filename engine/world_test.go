@@ -22,8 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is an engine on a real database, in a bubble: time passes only while nobody has anything to do, so that
-// nothing is late because the machine is slow. The bubble also ends only once every goroutine in it has.
+// A world is an engine on a real database, in a bubble: time passes only while nobody has anything
+// to do, so that nothing is late because the machine is slow. The bubble also ends only once every
+// goroutine in it has.
 type world struct {
 	*testing.T
 	store  *faulty
@@ -38,8 +39,8 @@ type world struct {
 	ended   chan error
 }
 
-// bubble runs a test in a world of its own. What every test expects in the end is checked here: Run returned nil, no
-// session is open, no wake-up was lost, and the jobs are sound.
+// bubble runs a test in a world of its own. What every test expects in the end is checked here: Run
+// returned nil, no session is open, no wake-up was lost, and the jobs are sound.
 func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 	t.Helper()
 	bubbleAhead(t, cfg, 0, test)
@@ -51,7 +52,8 @@ func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w
 	t.Parallel()
 	dir := t.TempDir()
 	virtual.Test(t, func(t *testing.T) {
-		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+		st, err := sqlite.Open(context.Background(), dir,
+			sqlite.Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,22 +81,28 @@ func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w
 	})
 }
 
-// beside returns another process on the same store. What it says reaches no other process, and it is stopped by the test.
+// beside returns another process on the same store. What it says reaches no other process, and it
+// is stopped by the test.
 func (w *world) beside() *world {
-	other := &world{T: w.T, store: &faulty{Store: w.store.Store, calls: map[string]int{}}, broker: &local.Broker{}, cfg: w.cfg}
+	other := &world{
+		T: w.T, store: &faulty{Store: w.store.Store, calls: map[string]int{}}, broker: &local.Broker{},
+		cfg: w.cfg,
+	}
 	other.cfg.Store, other.cfg.Broker = other.store, other.broker
 	other.svc = pawl.New(other.cfg)
 	return other
 }
 
-// dead begins a session of a process that never comes back, with the duties that are free, and returns it.
+// dead begins a session of a process that never comes back, with the duties that are free, and
+// returns it.
 func (w *world) dead(lease time.Duration, duties ...string) store.Session {
 	w.Helper()
 	s := store.Session{ID: job.NewID(), Process: store.Process{Host: "dead"}, Lease: lease}
 	if err := w.store.Store.Begin(context.Background(), s); err != nil {
 		w.Fatal(err)
 	}
-	if _, err := w.store.Store.Renew(context.Background(), store.Renew{Session: s.ID, Lease: lease, Duties: duties}); err != nil {
+	if _, err := w.store.Store.Renew(context.Background(),
+		store.Renew{Session: s.ID, Lease: lease, Duties: duties}); err != nil {
 		w.Fatal(err)
 	}
 	return s
@@ -104,7 +112,8 @@ func (w *world) dead(lease time.Duration, duties ...string) store.Session {
 func (w *world) take(s store.Session, kind string) []job.Job {
 	w.Helper()
 	jobs, err := w.store.Store.Claim(context.Background(), store.Claim{
-		ID: job.NewID(), Session: s.ID, Queues: []string{job.DefaultQueue}, Kinds: []string{kind}, Slots: map[job.Lane]int{job.LaneTask: 1000, job.LaneAlone: 1000},
+		ID: job.NewID(), Session: s.ID, Queues: []string{job.DefaultQueue}, Kinds: []string{kind},
+		Slots: map[job.Lane]int{job.LaneTask: 1000, job.LaneAlone: 1000},
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -358,7 +367,8 @@ type faulty struct {
 	later         bool                      // what changes owe may wait
 }
 
-// A fault makes a call fail: before it reaches the store, or after it was committed. arg is the store's argument.
+// A fault makes a call fail: before it reaches the store, or after it was committed. arg is the
+// store's argument.
 type fault func(ctx context.Context, call string, arg any) error
 
 func (f *faulty) fail(before, after fault) {
@@ -414,12 +424,18 @@ func (f *faulty) Demand(ctx context.Context, c store.Claim) (d map[job.Lane]stor
 	return d, err
 }
 
-func (f *faulty) Apply(ctx context.Context, changes []job.Change, along *store.Claim) (a []store.Applied, jobs []job.Job, eff store.Effects, err error) {
+func (f *faulty) Apply(ctx context.Context, changes []job.Change, along *store.Claim) (a []store.Applied,
+	jobs []job.Job, eff store.Effects, err error,
+) {
 	what := "apply"
 	if along != nil {
 		what = "apply and claim"
 	}
-	err = f.call(ctx, what, changes, func() (err error) { a, jobs, eff, err = f.Store.Apply(ctx, changes, along); return err })
+	err = f.call(ctx, what, changes, func() (err error) {
+		a, jobs, eff,
+			err = f.Store.Apply(ctx, changes, along)
+		return err
+	})
 	if along != nil {
 		f.mu.Lock()
 		f.calls["claimed along"] += len(jobs)

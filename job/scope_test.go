@@ -9,7 +9,8 @@ import (
 // Scope leaves out no job that matches, and no more than terms for other fields may leave out.
 func TestScope(t *testing.T) {
 	for _, text := range []string{
-		"", "state=RUNNING", "state!=RUNNING", "state=RUNNING,BLOCKED custody=worker", "custody=gate,ready", "state=FINISHED custody=gate",
+		"", "state=RUNNING", "state!=RUNNING", "state=RUNNING,BLOCKED custody=worker", "custody=gate,ready",
+		"state=FINISHED custody=gate",
 		"hidden=true", "hidden=false", "hidden=true,false", "hidden!=true state=FAILED",
 	} {
 		f, err := ParseFilter(text, time.Now())

@@ -45,8 +45,10 @@ func TestEventCursor(t *testing.T) {
 func TestNoEventCursor(t *testing.T) {
 	id := job.NewID().String()
 	for _, s := range []string{
-		"x y", "-1", "+1", "01", "A", " 1", "1.", ".", "1.2", "1.2.3", "1." + id, "1." + id + ".1", "1." + id + ".1.-1", "1." + id + ".1.1.1",
-		"1..1.1", "1." + job.ID{}.String() + ".1.1", "zzzzzzzzzzzzz", "1.x.1.1", "x y." + id + ".1.1", "1." + id + ".x y.1",
+		"x y", "-1", "+1", "01", "A", " 1", "1.", ".", "1.2", "1.2.3", "1." + id, "1." + id + ".1", "1." + id +
+			".1.-1", "1." + id + ".1.1.1",
+		"1..1.1", "1." + job.ID{}.String() + ".1.1", "zzzzzzzzzzzzz", "1.x.1.1", "x y." + id + ".1.1", "1." + id +
+			".x y.1",
 	} {
 		if c, err := store.ReadEventCursor(s); job.KindOf(err) != job.Invalid || c != (store.EventCursor{}) {
 			t.Errorf("%q is read as %+v, %v", s, c, err)

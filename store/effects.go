@@ -49,8 +49,8 @@ type Fresh struct {
 	QueueKind job.QueueKind
 }
 
-// FollowUpDelay is how long follow-ups wait that do not keep a job from going on. Those that come meanwhile
-// are paid together.
+// FollowUpDelay is how long follow-ups wait that do not keep a job from going on. Those that come
+// meanwhile are paid together.
 const FollowUpDelay = 50 * time.Millisecond
 
 // Add adds what the new place of j means for others.

@@ -15,7 +15,8 @@ var (
 	markTime = time.Date(2026, 11, 27, 12, 0, 0, 1000, time.UTC)
 )
 
-// marks returns the marks behind a job in lists of every order, where jobs have numbers and where they have none.
+// marks returns the marks behind a job in lists of every order, where jobs have numbers and where
+// they have none.
 func marks(numbered bool) (all []store.Mark) {
 	at := store.PositionOf(markTime, markID)
 	if numbered {
@@ -118,7 +119,8 @@ func TestNoMark(t *testing.T) {
 	} {
 		cursor := base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "\n")))
 		for _, numbered := range []bool{true, false} {
-			if m, err := store.ReadMark(cursor, store.Newest, numbered); job.KindOf(err) != job.Invalid || m != (store.Mark{}) {
+			if m, err := store.ReadMark(cursor, store.Newest, numbered); job.KindOf(err) != job.Invalid ||
+				m != (store.Mark{}) {
 				t.Errorf("%q is read as %+v, %v", parts, m, err)
 			}
 		}

@@ -202,8 +202,10 @@ func TestHistoryIsWrittenInOneFile(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"INSERT INTO pawl.specs (id)", "SELECT FROM pawl.events e", "DELETE FROM pawl.ended e WHERE", "DELETE FROM jobs WHERE seq = ?",
-		"UPDATE pawl.jobs j SET due = NULL WHERE j.n = 1", "UPDATE pawl.jobs j SET ties = $1 FROM x WHERE custody = 'x'",
+		"INSERT INTO pawl.specs (id)", "SELECT FROM pawl.events e", "DELETE FROM pawl.ended e WHERE",
+		"DELETE FROM jobs WHERE seq = ?",
+		"UPDATE pawl.jobs j SET due = NULL WHERE j.n = 1",
+		"UPDATE pawl.jobs j SET ties = $1 FROM x WHERE custody = 'x'",
 		"UPDATE jobs SET line = ?, since = ? WHERE seq = ? AND state = ?",
 	} {
 		if found := moves(text); len(found) > 0 {

@@ -17,15 +17,15 @@ import (
 	"testing"
 )
 
-// mostMethods is how many methods the contract of the store has at most: three stores, the decorators and the suite pay
-// for each.
+// mostMethods is how many methods the contract of the store has at most: three stores, the
+// decorators and the suite pay for each.
 const mostMethods = 38
 
 // decorator is the file of the product that has every method of the store because it is there.
 const decorator = "internal/observe/store.go"
 
-// TestStoreContract holds the contract of the store to methods that the product calls. A function of package store that
-// calls some for others counts for those who call it.
+// TestStoreContract holds the contract of the store to methods that the product calls. A function
+// of package store that calls some for others counts for those who call it.
 func TestStoreContract(t *testing.T) {
 	p := product(t)
 	byHelper := p.calls(t, "store")
@@ -74,7 +74,8 @@ func product(t *testing.T) *program {
 	t.Helper()
 	p := &program{files: token.NewFileSet(), packages: map[string]listed{}}
 	exports := map[string]string{}
-	dec := json.NewDecoder(strings.NewReader(golist(t, "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Imports", "./cmd/pawl")))
+	dec := json.NewDecoder(strings.NewReader(golist(t, "-export", "-deps",
+		"-json=ImportPath,Dir,Export,GoFiles,Imports", "./cmd/pawl")))
 	for {
 		var l listed
 		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
@@ -87,12 +88,13 @@ func product(t *testing.T) *program {
 			p.packages[rel] = l
 		}
 	}
-	p.Importer = importer.ForCompiler(p.files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	p.Importer = importer.ForCompiler(p.files, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	return p
 }
 
-// calls returns the full names of the functions and methods that a package uses, by the full names of its own functions
-// that do; those of the decorator are left out.
+// calls returns the full names of the functions and methods that a package uses, by the full names
+// of its own functions that do; those of the decorator are left out.
 func (p *program) calls(t *testing.T, rel string) map[string]map[string]bool {
 	t.Helper()
 	pkg := p.packages[rel]

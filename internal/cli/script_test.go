@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// counting makes of pawl one that writes a line to the file checks for each check of a program's spec.
+// counting makes of pawl one that writes a line to the file checks for each check of a program's
+// spec.
 var counting = node.More{Change: func(c *pawl.Config) {
 	c.Kinds[job.KindApp] = countedKind{c.Kinds[job.KindApp].(*app.Kind)}
 }}
@@ -62,8 +63,8 @@ func (c commands) Run() int {
 
 var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")
 
-// soon is the environment of processes that end at once also under the race detector, which else lets each wait for a
-// second for races that come late.
+// soon is the environment of processes that end at once also under the race detector, which else
+// lets each wait for a second for races that come late.
 const soon = "GORACE=atexit_sleep_ms=10"
 
 // TestScripts runs the commands as a user would; see testdata.
@@ -112,8 +113,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	})
 }
 
-// normal writes what a command has printed to a file, with words for ids, times, spans and the folder of the test, so
-// that it can be compared: normal stdout FILE.
+// normal writes what a command has printed to a file, with words for ids, times, spans and the
+// folder of the test, so that it can be compared: normal stdout FILE.
 func normal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: normal stdout FILE")
@@ -135,7 +136,8 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
-// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. After a minute it fails with what there is.
+// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. After a minute it
+// fails with what there is.
 func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: awaitline FILE REGEXP")
@@ -171,10 +173,12 @@ func serverURL(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(filepath.Join(args[1], node.ServerFile))))
 }
 
-// pooled is the key of what starts a pooler before the database of a script, and returns the address there.
+// pooled is the key of what starts a pooler before the database of a script, and returns the
+// address there.
 type pooled struct{}
 
-// startPooler starts a pooler in transaction mode before the database, and sets a variable to the address there: pooler NAME.
+// startPooler starts a pooler in transaction mode before the database, and sets a variable to the
+// address there: pooler NAME.
 func startPooler(ts *testscript.TestScript, neg bool, args []string) {
 	start, ok := ts.Value(pooled{}).(func() string)
 	if neg || len(args) != 1 || !ok {

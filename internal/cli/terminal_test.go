@@ -41,7 +41,8 @@ func TestTerminalOne(t *testing.T) {
 
 // many writes a file of n jobs whose programs wait.
 func (p *shell) many(n int) {
-	p.write("jobs.yaml", "defaults: {name: sim}\njobs:\n"+strings.Repeat(fmt.Sprintf("  - command: [sh, -c, %q]\n", p.waits("hello")), n))
+	p.write("jobs.yaml", "defaults: {name: sim}\njobs:\n"+
+		strings.Repeat(fmt.Sprintf("  - command: [sh, -c, %q]\n", p.waits("hello")), n))
 }
 
 func TestTerminalMany(t *testing.T) {
@@ -49,7 +50,8 @@ func TestTerminalMany(t *testing.T) {
 	p := newShell(t)
 	p.many(20)
 	s := p.run(100, 30, "jobs.yaml")
-	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-\d+ +RUNNING +\S+ +\S+  round \d+$`, `^sim-20 `, `^20 jobs: .*\d RUNNING.*\z`)
+	got := s.sees(`\ANAME +STATE +IN STATE +ELAPSED\n`, `^sim-\d+ +RUNNING +\S+ +\S+  round \d+$`, `^sim-20 `,
+		`^20 jobs: .*\d RUNNING.*\z`)
 	for i := range 20 {
 		once(t, got, fmt.Sprintf("sim-%d ", i+1))
 	}
@@ -98,7 +100,16 @@ func TestTerminalLastFrame(t *testing.T) {
 		t.Errorf("%d lines:\n%s", n, got)
 	}
 
-	for _, args := range [][]string{{"list"}, {"history", name}, {"limits"}, {"get", "queues"}, {"get", "policies"}, {"get", "systems"}, {"recovery"}, {"list", "--count"}} {
+	for _, args := range [][]string{
+		{"list"},
+		{"history", name},
+		{"limits"},
+		{"get", "queues"},
+		{"get", "policies"},
+		{"get", "systems"},
+		{"recovery"},
+		{"list", "--count"},
+	} {
 		for line := range strings.Lines(strings.ReplaceAll(p.sends(args...), "\r", "")) {
 			if w := live.Width(strings.TrimSuffix(line, "\n")); w > 80 && !strings.HasPrefix(line, "  ") {
 				t.Errorf("pawl %s has a line of %d cells: %s", args[0], w, line)
@@ -160,7 +171,8 @@ func TestTerminalQuestion(t *testing.T) {
 		s.sees(prompt)
 		s.types("l\n")
 		got := s.ends(term.ExitLeft)
-		once(t, unfolded(got), "3 jobs left as they are: programs that run go on without pawl, all else waits until the same command goes on with them")
+		once(t, unfolded(got), "3 jobs left as they are: programs that run go on without pawl, all else waits "+
+			"until the same command goes on with them")
 		once(t, unfolded(got), "the same command goes on with them")
 		if strings.Contains(got, "What shall") {
 			t.Errorf("the question still stands:\n%s", got)
@@ -328,7 +340,8 @@ func TestTerminalNothing(t *testing.T) {
 	t.Parallel()
 	p := newShell(t)
 	got := p.run(100, 30).ends(term.ExitOK)
-	if want := "no unfinished program in folder " + filepath.Join(p.dir, "state/pawl"); strings.ReplaceAll(got, "\n", "") != want {
+	if want := "no unfinished program in folder " +
+		filepath.Join(p.dir, "state/pawl"); strings.ReplaceAll(got, "\n", "") != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	p.write("task.yaml", "kind: mail\nargs: {}\n")
@@ -371,7 +384,8 @@ func TestTerminalSmall(t *testing.T) {
 	})
 }
 
-// A line that a program writes again and again is shown in its newest state, though it has no end yet.
+// A line that a program writes again and again is shown in its newest state, though it has no end
+// yet.
 func TestTerminalProgress(t *testing.T) {
 	t.Parallel()
 	p := newShell(t)

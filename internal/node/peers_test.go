@@ -61,7 +61,8 @@ func TestPeerKey(t *testing.T) {
 	if key, err := used.check(t.Context()); job.KindOf(err) != job.Denied {
 		t.Errorf("after it was removed a token is held against %q, %v", key, err)
 	}
-	if _, err := store.FindResource(t.Context(), st, store.Site, peerKeyKind, peerKeyName); job.KindOf(err) != job.NotFound {
+	if _, err := store.FindResource(t.Context(), st, store.Site, peerKeyKind,
+		peerKeyName); job.KindOf(err) != job.NotFound {
 		t.Errorf("whoever shows a token makes a key: %v", err)
 	}
 	if key, err := used.sign(t.Context()); err != nil || string(key) == keys[0] {
@@ -83,7 +84,8 @@ func TestPeerKey(t *testing.T) {
 	}
 }
 
-// TestPeerKeyOfASlowDatabase: whoever gives up waits neither for the database nor for others who wait for it.
+// TestPeerKeyOfASlowDatabase: whoever gives up waits neither for the database nor for others who
+// wait for it.
 func TestPeerKeyOfASlowDatabase(t *testing.T) {
 	server := testenv.Postgres(t)
 	dsn := server.Database(t)
@@ -171,20 +173,38 @@ func TestWhereOthersReachIt(t *testing.T) {
 		base, inward   string
 		network, doors string // the addresses as the system knows them
 	}{
-		{what: "by default", listen: "127.0.0.1:7295", network: "127.0.0.1:7295", base: "http://127.0.0.1:7295", inward: "http://127.0.0.1:7295"},
-		{what: "at all addresses, behind a proxy", listen: "0.0.0.0:80", network: "[::]:80", base: "http://127.0.0.1:80", inward: "http://" + host + ":80"},
-		{what: "at all addresses", listen: ":443", network: "[::]:443", tls: true, base: "https://" + host + ":443", inward: "https://" + host + ":443"},
-		{what: "at a name", listen: "node7:80", network: "10.0.0.7:80", base: "http://10.0.0.7:80", inward: "http://node7:80"},
-		{what: "with a URL", listen: ":80", network: "[::]:80", url: "https://jobs.example.org/pawl/", base: "https://jobs.example.org/pawl", inward: "https://jobs.example.org/pawl"},
 		{
-			what: "with a URL, and a door for processes", listen: ":80", network: "[::]:80", url: "https://jobs.example.org", peers: "10.0.0.7:7296", doors: "10.0.0.7:7296",
+			what: "by default", listen: "127.0.0.1:7295", network: "127.0.0.1:7295", base: "http://127.0.0.1:7295",
+			inward: "http://127.0.0.1:7295",
+		},
+		{
+			what: "at all addresses, behind a proxy", listen: "0.0.0.0:80", network: "[::]:80",
+			base: "http://127.0.0.1:80", inward: "http://" + host + ":80",
+		},
+		{
+			what: "at all addresses", listen: ":443", network: "[::]:443", tls: true, base: "https://" + host + ":443",
+			inward: "https://" + host + ":443",
+		},
+		{
+			what: "at a name", listen: "node7:80", network: "10.0.0.7:80", base: "http://10.0.0.7:80",
+			inward: "http://node7:80",
+		},
+		{
+			what: "with a URL", listen: ":80", network: "[::]:80", url: "https://jobs.example.org/pawl/",
+			base: "https://jobs.example.org/pawl", inward: "https://jobs.example.org/pawl",
+		},
+		{
+			what: "with a URL, and a door for processes", listen: ":80", network: "[::]:80",
+			url: "https://jobs.example.org", peers: "10.0.0.7:7296", doors: "10.0.0.7:7296",
 			base: "https://jobs.example.org", inward: "http://10.0.0.7:7296",
 		},
 		{
-			what: "with a URL for processes", listen: ":80", network: "[::]:80", url: "https://jobs.example.org", peerURL: "https://node7.example.org/",
-			base: "https://jobs.example.org", inward: "https://node7.example.org",
+			what: "with a URL for processes", listen: ":80", network: "[::]:80", url: "https://jobs.example.org",
+			peerURL: "https://node7.example.org/",
+			base:    "https://jobs.example.org", inward: "https://node7.example.org",
 		},
-		{what: "for processes only", peers: "0.0.0.0:7296", doors: "[::]:7296", tls: true, inward: "https://" + host + ":7296"},
+		{what: "for processes only", peers: "0.0.0.0:7296", doors: "[::]:7296", tls: true, inward: "https://" +
+			host + ":7296"},
 		{what: "nowhere", peerURL: "https://node7.example.org"},
 	} {
 		var cfg config.Config

@@ -152,8 +152,12 @@ func (w *world) expect(metrics string, want map[string]string) {
 func TestMetricsOfJobs(t *testing.T) {
 	w := open(t, observe.Config{Version: "1.2.3"})
 	pawl.Handle(w.Service, "good", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
-	pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) { return 0, pawl.Permanent(errors.New("no")) })
-	jobs := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("bad", 1)})
+	pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) {
+		return 0,
+			pawl.Permanent(errors.New("no"))
+	})
+	jobs := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)},
+		pawl.Request{Spec: pawl.NewTask("bad", 1)})
 	before := w.scrape()
 	w.expect(before, map[string]string{
 		`pawl_jobs{state="PENDING"}`:            "2",
@@ -229,7 +233,8 @@ func TestBlockedJobs(t *testing.T) {
 		o := observe.New(observe.Config{Log: slog.New(slog.DiscardHandler)})
 		w := &world{TB: t, o: o, store: o.Store(fake.New(nil))}
 		w.Service = pawl.New(pawl.Config{
-			Store: w.store, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Tested: func(tester string, r recovery.Outcome) { o.Tested(tester, string(r)) },
+			Store: w.store, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
+			Tested: func(tester string, r recovery.Outcome) { o.Tested(tester, string(r)) },
 		})
 		o.Jobs(w.store, "default")
 		var away atomic.Bool
@@ -249,16 +254,19 @@ func TestBlockedJobs(t *testing.T) {
 		})
 		pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) {
 			return 0, &job.Block{
-				Code: job.HostUnreachable, Tester: "nobody\n", Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1}}},
+				Code: job.HostUnreachable, Tester: "nobody\n",
+				Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1}}},
 			}
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
-		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("good", 2)}, pawl.Request{Spec: pawl.NewTask("bad", 1)})
+		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("good", 2)},
+			pawl.Request{Spec: pawl.NewTask("bad", 1)})
 		time.Sleep(time.Second)
 		w.expect(w.scrape(), map[string]string{
-			`pawl_blocked_jobs{code="TASK_BLOCKED"}`: "2", `pawl_blocked_jobs{code="HOST_UNREACHABLE"}`: "1", `pawl_recovery_blocks_total{code="TASK_BLOCKED"}`: "2",
+			`pawl_blocked_jobs{code="TASK_BLOCKED"}`: "2", `pawl_blocked_jobs{code="HOST_UNREACHABLE"}`: "1",
+			`pawl_recovery_blocks_total{code="TASK_BLOCKED"}`: "2",
 		})
 		time.Sleep(10 * time.Second)
 		away.Store(false)
@@ -325,7 +333,10 @@ func TestUnservedJobs(t *testing.T) {
 func (w *world) launch(machine string) {
 	w.Helper()
 	id, session := job.NewID(), job.NewID()
-	n := store.New{Job: job.Job{ID: id, Owner: "ann", Kind: job.KindApp, Name: "far", Queue: job.DefaultQueue, Machine: machine, Priority: 5, MaxAttempts: 1, Request: []byte(`{}`)}}
+	n := store.New{Job: job.Job{
+		ID: id, Owner: "ann", Kind: job.KindApp, Name: "far", Queue: job.DefaultQueue,
+		Machine: machine, Priority: 5, MaxAttempts: 1, Request: []byte(`{}`),
+	}}
 	_, _, err := w.store.Submit(w.Context(), store.Submission{Tenant: "default", By: "ann", Jobs: []store.New{n}})
 	if err == nil {
 		err = w.store.Begin(w.Context(), store.Session{ID: session, Lease: time.Minute})
@@ -334,14 +345,19 @@ func (w *world) launch(machine string) {
 		w.Fatal(err)
 	}
 	held, err := w.store.Claim(w.Context(), store.Claim{
-		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp}, Machine: machine, Slots: map[job.Lane]int{job.LanePrepare: 1},
+		ID: job.NewID(), Session: session, Queues: []string{job.DefaultQueue}, Kinds: []string{job.KindApp},
+		Machine: machine, Slots: map[job.Lane]int{job.LanePrepare: 1},
 	})
 	if err != nil || len(held) != 1 {
 		w.Fatalf("claimed %d, %v", len(held), err)
 	}
 	j := held[0]
 	for _, c := range []job.Change{
-		{To: job.Worker, Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}}},
+		{To: job.Worker, Path: []job.Entry{
+			{State: job.StagingInputs},
+			{State: job.StagingJob},
+			{State: job.SubmittingJob},
+		}},
 		{To: job.Worker, Path: []job.Entry{{State: job.SubmittingJob}}, Set: job.Patch{Intent: true}},
 		{To: job.Monitor, Path: []job.Entry{{State: job.Running}}},
 	} {
@@ -385,7 +401,8 @@ func TestLimits(t *testing.T) {
 	}
 	page := w.scrape()
 	for metric, want := range map[string]string{
-		`pawl_limit_turns{limit="gpu/*"}`: "1", `pawl_limit_waiting{limit="gpu/*"}`: "1", `pawl_limit_idle{limit="gpu/*"}`: "0",
+		`pawl_limit_turns{limit="gpu/*"}`: "1", `pawl_limit_waiting{limit="gpu/*"}`: "1",
+		`pawl_limit_idle{limit="gpu/*"}`:   "0",
 		`pawl_limit_turns{limit="unused"}`: "0",
 	} {
 		if got := sample(page, metric); got != want {
@@ -394,7 +411,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestIdleTurns has free places stand beside jobs that wait: nobody has paid yet what whoever freed them owes.
+// TestIdleTurns has free places stand beside jobs that wait: nobody has paid yet what whoever freed
+// them owes.
 func TestIdleTurns(t *testing.T) {
 	w := open(t, observe.Config{})
 	for _, key := range []string{"gpu", "other"} {
@@ -414,7 +432,8 @@ func TestIdleTurns(t *testing.T) {
 		o.Jobs(w.store, "default")
 		other := &world{TB: t, o: o}
 		other.expect(other.scrape(), map[string]string{
-			`pawl_limit_turns{limit="gpu"}`: turns, `pawl_limit_waiting{limit="gpu"}`: waiting, `pawl_limit_idle{limit="gpu"}`: idle,
+			`pawl_limit_turns{limit="gpu"}`: turns, `pawl_limit_waiting{limit="gpu"}`: waiting,
+			`pawl_limit_idle{limit="gpu"}`:   idle,
 			`pawl_limit_idle{limit="other"}`: "0",
 		})
 		if t.Failed() {
@@ -434,7 +453,8 @@ func TestIdleTurns(t *testing.T) {
 	pay()
 	look("all is paid", "2", "1", "0")
 	wish := store.Wish{Tenant: "default", By: "ann", Wish: job.WishCancel, Jobs: ids[:2]}
-	if _, eff, err := w.store.Wish(t.Context(), wish); err != nil || !eff.Owed { // whoever asked for it dies before it pays
+	// whoever asked for it dies before it pays
+	if _, eff, err := w.store.Wish(t.Context(), wish); err != nil || !eff.Owed {
 		t.Fatal(eff.Owed, err)
 	}
 	look("two have ended, and one waits", "0", "1", "1")
@@ -443,7 +463,8 @@ func TestIdleTurns(t *testing.T) {
 	w.submit(t.Context(), pawl.Request{Spec: spec}, pawl.Request{Spec: spec}, pawl.Request{Spec: spec})
 	pay()
 	look("three wait or have come", "2", "2", "0")
-	if eff, err := store.SetLimit(t.Context(), w.store, "default", job.Limit{Key: "gpu", Most: 3}); err != nil || !eff.Owed {
+	if eff, err := store.SetLimit(t.Context(), w.store, "default", job.Limit{Key: "gpu", Most: 3}); err != nil ||
+		!eff.Owed {
 		t.Fatal(eff.Owed, err)
 	}
 	look("a place was made", "2", "2", "1")
@@ -451,7 +472,8 @@ func TestIdleTurns(t *testing.T) {
 	look("it is paid", "3", "1", "0")
 }
 
-// TestManyKeys counts the turns of more keys than are read at once, and what stands behind more keys of Pawl's own than are looked at.
+// TestManyKeys counts the turns of more keys than are read at once, and what stands behind more
+// keys of Pawl's own than are looked at.
 func TestManyKeys(t *testing.T) {
 	w := open(t, observe.Config{})
 	for _, l := range []job.Limit{{Key: "user/*", Most: 2000}, {Key: "lab/*", Most: 1}} {
@@ -480,11 +502,13 @@ func TestManyKeys(t *testing.T) {
 	}
 	w.expect(w.scrape(), map[string]string{
 		`pawl_limit_turns{limit="user/*"}`: "1001", `pawl_limit_waiting{limit="user/*"}`: "0",
-		`pawl_limit_turns{limit="lab/*"}`: "1001", `pawl_limit_waiting{limit="lab/*"}`: "1", `pawl_limit_idle{limit="lab/*"}`: "0",
+		`pawl_limit_turns{limit="lab/*"}`: "1001", `pawl_limit_waiting{limit="lab/*"}`: "1",
+		`pawl_limit_idle{limit="lab/*"}`: "0",
 	})
 }
 
-// TestNames holds the table of the documentation to what is scraped, and the names to the rules of Prometheus.
+// TestNames holds the table of the documentation to what is scraped, and the names to the rules of
+// Prometheus.
 func TestNames(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.Handle("noop")
@@ -547,7 +571,8 @@ func (w *world) Handle(kind string) {
 	pawl.Handle(w.Service, kind, func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
 }
 
-// HandleTrouble registers a task that is blocked: for ever, twice by what clears, or until it fails.
+// HandleTrouble registers a task that is blocked: for ever, twice by what clears, or until it
+// fails.
 func (w *world) HandleTrouble(kind string) {
 	pawl.HandleTester(w.Service, "never", func(context.Context, map[string]string) error { return errors.New("no") })
 	pawl.HandleTester(w.Service, "soon", func(context.Context, map[string]string) error { return nil })
@@ -556,7 +581,8 @@ func (w *world) HandleTrouble(kind string) {
 		b := &job.Block{Code: job.TaskBlocked, Tester: "go/never"}
 		switch t.Args {
 		case "fails":
-			b.Params, b.Policy = map[string]string{"x": "y"}, job.Policy{Stages: []job.Stage{{Every: job.Duration(job.MinEvery), Times: 1}}}
+			b.Params, b.Policy = map[string]string{"x": "y"},
+				job.Policy{Stages: []job.Stage{{Every: job.Duration(job.MinEvery), Times: 1}}}
 		case "passes":
 			if runs++; runs == 3 {
 				return 0, nil
@@ -655,7 +681,10 @@ func TestRequests(t *testing.T) {
 		"pawl_http_requests_open": "0", "pawl_event_streams_open": "0",
 		`pawl_http_request_duration_seconds_count{operation="op",status="4xx"}`: "2",
 	})
-	for target, slow := range map[string]bool{"/v1/slow": true, "/v1/slow?wait=2h": false, "/v1/slow?follow=true": false, "/v1/fast": false} {
+	for target, slow := range map[string]bool{
+		"/v1/slow": true, "/v1/slow?wait=2h": false,
+		"/v1/slow?follow=true": false, "/v1/fast": false,
+	} {
 		ask(http.MethodGet, target, "")
 		if got := strings.Contains(w.log.String(), "slow request"); got != slow {
 			t.Errorf("%s: %s", target, w.log)
@@ -674,7 +703,8 @@ func TestLog(t *testing.T) {
 	level.Set(slog.LevelDebug)
 	log.Debug("shown")
 	got := regexp.MustCompile(`time=\S+ `).ReplaceAllString(b.String(), "")
-	if want := "level=INFO msg=hello a=1 request=r job=j\nlevel=INFO msg=\"named already\" a=1 job=j request=r\nlevel=DEBUG msg=shown a=1\n"; got != want {
+	if want := "level=INFO msg=hello a=1 request=r job=j\nlevel=INFO msg=\"named already\" a=1 job=j " +
+		"request=r\nlevel=DEBUG msg=shown a=1\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

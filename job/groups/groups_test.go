@@ -17,7 +17,8 @@ func closed(now time.Time, rate *job.Limit, may int) (*Group, time.Time) {
 	return g, began
 }
 
-// A tester that says how many jobs may go says so of those that are blocked: when these have gone, the line opens.
+// A tester that says how many jobs may go says so of those that are blocked: when these have gone,
+// the line opens.
 func TestGroupOpensWhenAllWent(t *testing.T) {
 	t.Parallel()
 	rate := Rate(nil)
@@ -61,8 +62,12 @@ func TestGroupOfMixedPolicies(t *testing.T) {
 	policy := func(stages ...job.Stage) *job.Block {
 		return &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: stages}}
 	}
-	rarely, often := policy(job.Stage{Every: job.Duration(24 * time.Hour)}), policy(job.Stage{Every: job.Duration(time.Minute), Times: 15})
-	for name, join := range map[string][]*job.Block{"the one who is patient comes first": {rarely, often}, "the other does": {often, rarely}} {
+	rarely, often := policy(job.Stage{Every: job.Duration(24 * time.Hour)}),
+		policy(job.Stage{Every: job.Duration(time.Minute), Times: 15})
+	for name, join := range map[string][]*job.Block{
+		"the one who is patient comes first": {rarely, often},
+		"the other does":                     {often, rarely},
+	} {
 		now := began
 		g := Open(&job.Job{}, join[0], now)
 		g.Join(join[1], now)
@@ -76,10 +81,14 @@ func TestGroupOfMixedPolicies(t *testing.T) {
 	}
 }
 
-// Who has the trouble may ask for no test: that holds for all of the group, whatever the policies of its jobs say, but not for a person.
+// Who has the trouble may ask for no test: that holds for all of the group, whatever the policies
+// of its jobs say, but not for a person.
 func TestGroupIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	usual := &job.Block{Code: job.FilesUnavailable, Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
+	usual := &job.Block{
+		Code:   job.FilesUnavailable,
+		Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}},
+	}
 	asked := *usual
 	asked.After = job.Duration(time.Minute)
 	began, rate := time.Unix(1e9, 0), Rate(nil)
@@ -104,16 +113,21 @@ func TestGroupIsLeftAlone(t *testing.T) {
 	now = now.Add(time.Microsecond)
 	g.Record(&Test{Began: now}, rate, now)
 	is("as it was", time.Minute+time.Second)
-	if g := Open(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 || g.Block.Policy.Every(0) != time.Second {
+	if g := Open(&job.Job{}, &asked, began); g.Next.Sub(began) != time.Minute || g.Block.After != 0 ||
+		g.Block.Policy.Every(0) != time.Second {
 		t.Errorf("opened by one who was asked to come back later: %+v", g)
 	}
 }
 
-// A group of which nothing is left but the line that it closes is tested as often as the densest policy said, and is kept no longer for that.
+// A group of which nothing is left but the line that it closes is tested as often as the densest
+// policy said, and is kept no longer for that.
 func TestGroupIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1e9, 0)
-	b := &job.Block{Code: job.SystemDisabled, Line: "system/x", Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}}}
+	b := &job.Block{
+		Code: job.SystemDisabled, Line: "system/x",
+		Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Second)}}},
+	}
 	g := Open(&job.Job{}, b, began)
 	for now := began; now.Before(began.Add(Kept)); now = now.Add(time.Second) {
 		if g.Record(&Test{Began: now}, Rate(nil), now); g.Idle(now) {
@@ -145,13 +159,19 @@ type require interface {
 	Fatalf(format string, args ...any)
 }
 
-// The tests of a group follow the stages of its policy, whoever reads its row before each, and however long each takes. Who joins late is tested
-// for as soon as who came first, and the group stays in its stage.
+// The tests of a group follow the stages of its policy, whoever reads its row before each, and
+// however long each takes. Who joins late is tested for as soon as who came first, and the group
+// stays in its stage.
 func TestGroupGoesThroughItsStages(t *testing.T) {
 	t.Parallel()
-	every := []time.Duration{10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute}
+	every := []time.Duration{
+		10 * time.Second, 10 * time.Second, 30 * time.Second, 30 * time.Second,
+		30 * time.Second, 5 * time.Minute, 5 * time.Minute, 5 * time.Minute,
+	}
 	b := &job.Block{Code: job.TaskBlocked, Tester: "http", Policy: job.Policy{Stages: []job.Stage{
-		{Every: job.Duration(10 * time.Second), Times: 2}, {Every: job.Duration(30 * time.Second), Times: 3}, {Every: job.Duration(5 * time.Minute)},
+		{Every: job.Duration(10 * time.Second), Times: 2},
+		{Every: job.Duration(30 * time.Second), Times: 3},
+		{Every: job.Duration(5 * time.Minute)},
 	}}}
 	for late := range len(every) { // after so many tests somebody joins
 		now := time.Unix(1e9, 0)

@@ -14,7 +14,7 @@ type Action string
 const (
 	TryNow  Action = "try"     // the condition is tested now
 	Release Action = "release" // a group goes on as if it had cleared; named jobs go on at once
-	GiveUp  Action = "give_up" // the jobs fail, except those of which something may still run
+	GiveUp  Action = "give_up" // the jobs fail, except jobs whose program may still run
 )
 
 // Act does what a person wants of a group.
@@ -47,7 +47,7 @@ func Change(j *job.Job, a Action, by string, now time.Time) (c job.Change, err e
 		j.Message), nil
 }
 
-// mayRun is the error for giving up a job of which something may still run.
+// mayRun is the error for giving up a job whose program may still run.
 func mayRun(j *job.Job) error {
 	where := ""
 	if j.Machine != "" {

@@ -49,7 +49,11 @@ func (s *shared) hand() {
 				s.made++
 				id := job.ID{1, byte(s.made >> 16), byte(s.made >> 8), byte(s.made)}
 				s.jobs[id] = owner
-				k.Line = append(k.Line, Waiter{Job: id, Owner: owner, Priority: rapid.IntRange(0, 9).Draw(s.T, "priority"), Created: int64(s.made), Keys: []string{"key"}})
+				k.Line = append(k.Line, Waiter{
+					Job: id, Owner: owner,
+					Priority: rapid.IntRange(0, 9).Draw(s.T, "priority"), Created: int64(s.made),
+					Keys: []string{"key"},
+				})
 			}
 			k.More[owner] = true
 		}
@@ -72,9 +76,10 @@ func (s *shared) end(i int) {
 	}
 }
 
-// proportional fails the test unless n of each owner are its share of all of them. Whoever is next has the fewest, by weight: so after it
-// has got one more, each other one has at least as many by weight as it had before. Summed up over all others, it has less than one more
-// than its share; and an owner lacks of its own no more than what others have more.
+// proportional fails the test unless n of each owner are its share of all of them. Whoever is next
+// has the fewest, by weight: so after it has got one more, each other one has at least as many by
+// weight as it had before. Summed up over all others, it has less than one more than its share; and
+// an owner lacks of its own no more than what others have more.
 func (s *shared) proportional(what string, n map[string]int) {
 	s.Helper()
 	all := 0
@@ -84,12 +89,14 @@ func (s *shared) proportional(what string, n map[string]int) {
 	for owner, w := range s.weight {
 		// n <= all·w/whole + (whole-w)/whole, and n >= w·(all-(owners-1))/whole
 		if n[owner]*s.whole > all*w+s.whole-w || n[owner]*s.whole < w*(all-(len(s.owners)-1)) {
-			s.Fatalf("%s: %s has %d of %d, with a weight of %d of %d; all have %v by weights %v", what, owner, n[owner], all, w, s.whole, n, s.weight)
+			s.Fatalf("%s: %s has %d of %d, with a weight of %d of %d; all have %v by weights %v", what, owner,
+				n[owner], all, w, s.whole, n, s.weight)
 		}
 	}
 }
 
-// TestTurnsByWeight: of one place, the turns that are given are those of owners by weight, at any time.
+// TestTurnsByWeight: of one place, the turns that are given are those of owners by weight, at any
+// time.
 func TestTurnsByWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShared(t, 1)
@@ -101,8 +108,9 @@ func TestTurnsByWeight(t *testing.T) {
 	})
 }
 
-// TestPlacesByWeight: of several places each owner has its share by weight at any time, whoever ends first, and however the limit
-// changes: then as soon as those have ended who ran when it was lowered.
+// TestPlacesByWeight: of several places each owner has its share by weight at any time, whoever
+// ends first, and however the limit changes: then as soon as those have ended who ran when it was
+// lowered.
 func TestPlacesByWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 30)
@@ -138,8 +146,9 @@ func TestPlacesByWeight(t *testing.T) {
 	})
 }
 
-// TestManyOwners: of more owners than are looked at each gets a turn after the other, as often as its weight says. Who reads no more of a line
-// than its owners whose turn it is hands on as who reads all of it.
+// TestManyOwners: of more owners than are looked at each gets a turn after the other, as often as
+// its weight says. Who reads no more of a line than its owners whose turn it is hands on as who
+// reads all of it.
 func TestManyOwners(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := &job.Limit{Key: "key", Most: rapid.IntRange(1, 60).Draw(t, "places"), Weights: map[string]int{}}
@@ -160,7 +169,10 @@ func TestManyOwners(t *testing.T) {
 		gone := map[string]int{} // jobs of each owner that have left the line
 		waiter := func(owner string, i int) Waiter {
 			p := place[owner]
-			return Waiter{Job: job.ID{1, byte(p >> 8), byte(p), byte(i >> 8), byte(i)}, Owner: owner, Created: int64(1000*i + p), Keys: []string{"key"}}
+			return Waiter{
+				Job: job.ID{1, byte(p >> 8), byte(p), byte(i >> 8), byte(i)}, Owner: owner,
+				Created: int64(1000*i + p), Keys: []string{"key"},
+			}
 		}
 		whose := func(id job.ID) string { return owners[int(id[1])<<8+int(id[2])] }
 		all, some := &Key{Limit: limit, Held: map[string]int{}}, &Key{Limit: limit, Held: map[string]int{}}
@@ -216,7 +228,8 @@ func TestManyOwners(t *testing.T) {
 			}
 			for owner, n := range all.Held {
 				if n > limit.Weight(owner) {
-					t.Fatalf("%s has %d turns, with a weight of %d, and others have none", owner, n, limit.Weight(owner))
+					t.Fatalf("%s has %d turns, with a weight of %d, and others have none", owner, n,
+						limit.Weight(owner))
 				}
 			}
 			stay := 0 // the first ones, for ever
@@ -235,19 +248,27 @@ func TestManyOwners(t *testing.T) {
 			for _, owner := range owners {
 				least, most := sum/whole*limit.Weight(owner), (sum/whole+1)*limit.Weight(owner)
 				if n := given[owner]; !long && (n < least || n > most) {
-					t.Fatalf("%s has got %d of %d, want %d to %d: it has a weight of %d of %d", owner, n, sum, least, most, limit.Weight(owner), whole)
+					t.Fatalf("%s has got %d of %d, want %d to %d: it has a weight of %d of %d", owner, n, sum,
+						least, most, limit.Weight(owner), whole)
 				}
 			}
 		}
 	})
 }
 
-// TestKeptIsNoTurnOfARound: who goes because he kept turns goes whosever turn it is, and it is theirs still.
+// TestKeptIsNoTurnOfARound: who goes because he kept turns goes whosever turn it is, and it is
+// theirs still.
 func TestKeptIsNoTurnOfARound(t *testing.T) {
 	t.Parallel()
-	k := &Key{Limit: &job.Limit{Key: "key", Most: 3}, Held: map[string]int{}, Served: map[string]float64{"owner 005": 1}}
+	k := &Key{
+		Limit: &job.Limit{Key: "key", Most: 3}, Held: map[string]int{},
+		Served: map[string]float64{"owner 005": 1},
+	}
 	for i := range fewOwners + 10 {
-		k.Line = append(k.Line, Waiter{Job: job.ID{1, byte(i)}, Owner: fmt.Sprintf("owner %03d", i), Keys: []string{"key"}})
+		k.Line = append(k.Line, Waiter{
+			Job: job.ID{1, byte(i)}, Owner: fmt.Sprintf("owner %03d", i),
+			Keys: []string{"key"},
+		})
 	}
 	k.Line[90].Kept, k.Line[90].Keys = []string{"another"}, []string{"another", "key"}
 	h := (Keys{"key": k, "another": {}}).Hand([]string{"key"}, 10)
@@ -259,8 +280,8 @@ func TestKeptIsNoTurnOfARound(t *testing.T) {
 	}
 }
 
-// TestOwnersComeAndGo: nobody is passed over for ever because there are more owners than are looked at now and then, or because those who have
-// turns are as many as are looked at.
+// TestOwnersComeAndGo: nobody is passed over for ever because there are more owners than are looked
+// at now and then, or because those who have turns are as many as are looked at.
 func TestOwnersComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -278,7 +299,10 @@ func TestOwnersComeAndGo(t *testing.T) {
 			k := &Key{Limit: &job.Limit{Key: "key", Most: tt.places}, Held: map[string]int{}}
 			all := tt.others + tt.owners
 			waiter := func(i, n int) Waiter {
-				w := Waiter{Job: job.ID{1, byte(i >> 8), byte(i), byte(n >> 8), byte(n)}, Owner: fmt.Sprintf("owner %04d", i), Priority: 1, Created: int64(n), Keys: []string{"key"}}
+				w := Waiter{
+					Job:   job.ID{1, byte(i >> 8), byte(i), byte(n >> 8), byte(n)},
+					Owner: fmt.Sprintf("owner %04d", i), Priority: 1, Created: int64(n), Keys: []string{"key"},
+				}
 				if i == all-30 {
 					w.Priority = 0 // it goes first, were it not for turns
 				}
@@ -318,8 +342,8 @@ func TestOwnersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestBlockedHeadsGoSoon: jobs that cannot go stand before those that can, of one owner of some, and one place is free. It is not idle for as
-// many steps as there are such jobs.
+// TestBlockedHeadsGoSoon: jobs that cannot go stand before those that can, of one owner of some,
+// and one place is free. It is not idle for as many steps as there are such jobs.
 func TestBlockedHeadsGoSoon(t *testing.T) {
 	t.Parallel()
 	const blocked, owners = 300, 20
@@ -330,10 +354,16 @@ func TestBlockedHeadsGoSoon(t *testing.T) {
 		k.Line = nil
 		each := PerOwner(k.Free("key")+2, owners)
 		for i := range min(each+1, blocked-gone) {
-			k.Line = append(k.Line, Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: "ann", Keys: []string{"full", "key"}})
+			k.Line = append(k.Line, Waiter{
+				Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: "ann",
+				Keys: []string{"full", "key"},
+			})
 		}
 		for i := range owners - 1 {
-			k.Line = append(k.Line, Waiter{Job: job.ID{2, byte(i)}, Owner: fmt.Sprintf("bob %d", i), Created: 1, Keys: []string{"key"}})
+			k.Line = append(k.Line, Waiter{
+				Job: job.ID{2, byte(i)}, Owner: fmt.Sprintf("bob %d", i), Created: 1,
+				Keys: []string{"key"},
+			})
 		}
 		k.Trim(each)
 		h := (Keys{"key": k, "full": full}).Hand([]string{"key"}, 100)

@@ -82,8 +82,8 @@ type Waiter struct {
 	Owner    string
 	Priority int
 	Created  int64    // when it was submitted, in microseconds of Unix time
-	Keys     []string // all keys of which it needs a turn, in their order
-	Kept     []string // those of Keys of which it keeps a turn while it waits
+	Keys     []string // all keys that it needs a turn of, in their order
+	Kept     []string // the keys that it keeps a turn of while it waits
 	Passed   int      // how often it was passed over
 }
 
@@ -283,7 +283,7 @@ type round struct {
 	times int            // how often it was served in a row
 }
 
-// newLine returns the line of a key, of which at most maxOwners owners are considered.
+// newLine returns the line of a key. At most maxOwners of its owners are considered.
 func newLine(k *Key, maxOwners int) *line {
 	l := &line{Key: k, waiting: map[string][]Waiter{}}
 	for _, w := range k.Line {

@@ -65,7 +65,8 @@ func checkHand(t *rapid.T) {
 		full, closed := slices.Index(w.Keys, m.Line), g[m.Line].Closed(m.Line)
 		if len(m.Drop) > 0 {
 			if !closed || len(m.Keep) > 0 || !slices.Equal(m.Drop, w.Kept) {
-				t.Fatalf("%+v waits for %s, which is closed: %t, gives back %q and keeps %q", w, m.Line, closed, m.Drop, m.Keep)
+				t.Fatalf("%+v waits for %s, which is closed: %t, gives back %q and keeps %q", w, m.Line, closed,
+					m.Drop, m.Keep)
 			}
 			continue
 		}
@@ -132,7 +133,8 @@ func lineOf(w Waiter, keys []string, g Keys) string {
 	return ""
 }
 
-// drawGate draws keys under limits with who has turns of them and who waits, as a store may find them.
+// drawGate draws keys under limits with who has turns of them and who waits, as a store may find
+// them.
 func drawGate(t *rapid.T) (Keys, []string) {
 	names := []string{"a", "b", "c", "d"}
 	owners := []string{"ann", "bob", "cid"}
@@ -140,7 +142,10 @@ func drawGate(t *rapid.T) (Keys, []string) {
 	for _, name := range names {
 		k := &Key{Held: map[string]int{}, More: map[string]bool{}}
 		if rapid.IntRange(0, 5).Draw(t, "limited") > 0 {
-			k.Limit = &job.Limit{Key: name, Most: rapid.IntRange(0, 6).Draw(t, "most"), Weights: map[string]int{"ann": rapid.IntRange(0, 3).Draw(t, "weight")}}
+			k.Limit = &job.Limit{
+				Key: name, Most: rapid.IntRange(0, 6).Draw(t, "most"),
+				Weights: map[string]int{"ann": rapid.IntRange(0, 3).Draw(t, "weight")},
+			}
 		}
 		for _, owner := range owners { // more than the limit may have them: it was lowered
 			if n := rapid.IntRange(0, 3).Draw(t, "held"); n > 0 {
@@ -160,8 +165,10 @@ func drawGate(t *rapid.T) (Keys, []string) {
 		k := g[key]
 		for n := range rapid.IntRange(0, 8).Draw(t, "waiting") {
 			w := Waiter{
-				Job: job.ID{1, byte(i), byte(n)}, Owner: rapid.SampledFrom(owners).Draw(t, "owner"), Passed: rapid.IntRange(0, 10).Draw(t, "passed"),
-				Priority: rapid.IntRange(0, 1).Draw(t, "priority"), Created: int64(rapid.IntRange(0, 2).Draw(t, "created")),
+				Job: job.ID{1, byte(i), byte(n)}, Owner: rapid.SampledFrom(owners).Draw(t, "owner"),
+				Passed:   rapid.IntRange(0, 10).Draw(t, "passed"),
+				Priority: rapid.IntRange(0, 1).Draw(t, "priority"),
+				Created:  int64(rapid.IntRange(0, 2).Draw(t, "created")),
 			}
 			for j, other := range names {
 				if j == i || rapid.Bool().Draw(t, "needs") {
@@ -190,13 +197,15 @@ func clone(g Keys) Keys {
 	c := Keys{}
 	for name, k := range g {
 		d := *k
-		d.Held, d.Served, d.More, d.Line = maps.Clone(k.Held), maps.Clone(k.Served), maps.Clone(k.More), slices.Clone(k.Line)
+		d.Held, d.Served, d.More, d.Line = maps.Clone(k.Held), maps.Clone(k.Served), maps.Clone(k.More),
+			slices.Clone(k.Line)
 		c[name] = &d
 	}
 	return c
 }
 
-// TestHandLeavesWhatIsFull: the last place of a key whose line was not read to its end goes to who needs it in another line.
+// TestHandLeavesWhatIsFull: the last place of a key whose line was not read to its end goes to who
+// needs it in another line.
 func TestHandLeavesWhatIsFull(t *testing.T) {
 	t.Parallel()
 	one := func(more bool) *Key {
@@ -220,7 +229,8 @@ func TestHandMovesFew(t *testing.T) {
 		"b": {Limit: &job.Limit{Key: "b", Most: 0}, Held: map[string]int{}},
 	}
 	for i := range 3 * maxMoved {
-		g["a"].Line = append(g["a"].Line, Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: fmt.Sprint(i % 7), Keys: []string{"a", "b"}})
+		g["a"].Line = append(g["a"].Line,
+			Waiter{Job: job.ID{1, byte(i >> 8), byte(i)}, Owner: fmt.Sprint(i % 7), Keys: []string{"a", "b"}})
 	}
 	h := g.Hand([]string{"a"}, 10)
 	if len(h.Move) != maxMoved || !slices.Equal(h.Again, []string{"a"}) {

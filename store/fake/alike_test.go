@@ -23,16 +23,16 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// TestAlike makes the same random calls of the fake and of store/sqlite, and compares every answer, to the words of errors:
-// what a simulation finds on the fake is true of a database, too.
+// TestAlike makes the same random calls of the fake and of store/sqlite, and compares every answer,
+// to the words of errors: what a simulation finds on the fake is true of a database, too.
 func TestAlike(t *testing.T) {
 	walks(t, 3, func(t *testing.T, seed uint64) {
 		besideSQLite(t, seed).steps(300)
 	})
 }
 
-// TestAlikeInLine makes calls of which most jobs are under limits and on the move: it comes to lines of jobs that need several
-// keys, and to launches under limits.
+// TestAlikeInLine makes calls of which most jobs are under limits and on the move: it comes to
+// lines of jobs that need several keys, and to launches under limits.
 func TestAlikeInLine(t *testing.T) {
 	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
@@ -46,7 +46,8 @@ func TestAlikeInLine(t *testing.T) {
 	})
 }
 
-// TestAlikeTakenIn makes calls of which many set limits first, for keys under which jobs stand that are there and on the move.
+// TestAlikeTakenIn makes calls of which many set limits first, for keys under which jobs stand that
+// are there and on the move.
 func TestAlikeTakenIn(t *testing.T) {
 	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
@@ -56,7 +57,8 @@ func TestAlikeTakenIn(t *testing.T) {
 	})
 }
 
-// TestAlikeInOrder makes calls of which most jobs are in an order and on the move, some of them under limits.
+// TestAlikeInOrder makes calls of which most jobs are in an order and on the move, some of them
+// under limits.
 func TestAlikeInOrder(t *testing.T) {
 	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
@@ -66,7 +68,8 @@ func TestAlikeInOrder(t *testing.T) {
 	})
 }
 
-// TestAlikeBlocked makes calls of which most have to do with jobs that are blocked, and with lines that are closed meanwhile.
+// TestAlikeBlocked makes calls of which most have to do with jobs that are blocked, and with lines
+// that are closed meanwhile.
 func TestAlikeBlocked(t *testing.T) {
 	walks(t, 2, func(t *testing.T, seed uint64) {
 		p := besideSQLite(t, seed)
@@ -111,7 +114,10 @@ func besideSQLite(t *testing.T, seed uint64) *pair {
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
-	p := &pair{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{}, terms: map[string]int64{}, given: map[store.Store]map[string]store.Reserved{}}
+	p := &pair{
+		T: t, Rand: rand.New(rand.NewPCG(seed, 0)), clock: &clock{}, seen: map[string]int{},
+		terms: map[string]int64{}, given: map[store.Store]map[string]store.Reserved{},
+	}
 	p.fake = fake.New(p.clock.Now)
 	return p
 }
@@ -175,13 +181,22 @@ type pair struct {
 // see counts what only a walk that is long and mixed enough comes to.
 func (p *pair) see(j *job.Job) {
 	for what, is := range map[string]bool{
-		"a turn": j.Ties&job.TieTurn != 0, "a place ahead": j.Ties&job.TieAhead != 0, "kept turns": j.Ties&job.TieKept != 0, "a line": j.Line != "",
-		"sent back": j.Custody == job.Gate && strings.HasPrefix(j.Message, "a limit was set"), "both": j.Ties&(job.TieAhead|job.TieTurn) == job.TieAhead|job.TieTurn,
-		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0, "a launch in line": j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
-		"first of an order": j.Ties&job.TieOrder != 0, "ended in order": j.State == job.Finished && j.Order != "", "in an order": j.Line != "" && j.Line == j.Order, "first of an order in line": j.Ties&job.TieOrder != 0 && j.Line != "",
-		"lets others pass": j.Ties&job.TiePass != 0 && j.Ties&job.TieOrder == 0 && (j.Attempt > 1 || j.Resume != "") && !j.State.Terminal(),
-		"blocked":          j.State == job.Blocked, "blocked live": j.State == job.Blocked && j.Live, "blocked once": j.Recoveries > 0 && !j.State.Terminal(), "waited in vain": j.Code == job.RecoveryTimeout, "too many recoveries": j.Code == job.RecoveryLimit,
-		"a launch in order": j.State == job.SubmittingJob && j.Line != "" && j.Line == j.Order, "put off, first of an order": j.Ties&job.TieOrder != 0 && !j.Due.IsZero(),
+		"a turn": j.Ties&job.TieTurn != 0, "a place ahead": j.Ties&job.TieAhead != 0,
+		"kept turns": j.Ties&job.TieKept != 0, "a line": j.Line != "",
+		"sent back":            j.Custody == job.Gate && strings.HasPrefix(j.Message, "a limit was set"),
+		"both":                 j.Ties&(job.TieAhead|job.TieTurn) == job.TieAhead|job.TieTurn,
+		"a launch with a turn": j.Live && j.Ties&job.TieTurn != 0,
+		"a launch in line":     j.State == job.SubmittingJob && j.Line != "", "passed": j.Passed > 0,
+		"first of an order": j.Ties&job.TieOrder != 0, "ended in order": j.State == job.Finished && j.Order != "",
+		"in an order": j.Line != "" && j.Line == j.Order, "first of an order in line": j.Ties&job.TieOrder != 0 &&
+			j.Line != "",
+		"lets others pass": j.Ties&job.TiePass != 0 && j.Ties&job.TieOrder == 0 &&
+			(j.Attempt > 1 || j.Resume != "") && !j.State.Terminal(),
+		"blocked": j.State == job.Blocked, "blocked live": j.State == job.Blocked && j.Live,
+		"blocked once": j.Recoveries > 0 && !j.State.Terminal(), "waited in vain": j.Code == job.RecoveryTimeout,
+		"too many recoveries":        j.Code == job.RecoveryLimit,
+		"a launch in order":          j.State == job.SubmittingJob && j.Line != "" && j.Line == j.Order,
+		"put off, first of an order": j.Ties&job.TieOrder != 0 && !j.Due.IsZero(),
 	} {
 		if is {
 			p.seen[what]++
@@ -192,7 +207,8 @@ func (p *pair) see(j *job.Job) {
 // seeGroup counts the same of groups.
 func (p *pair) seeGroup(g *groups.Group) {
 	for what, is := range map[string]bool{
-		"a group": true, "tested again": g.Tests > 1, "a slow group": g.Pace < 0, "closes a line": g.Places == 0, "opens a line": g.Places > 0, "given up": !g.GivenUp.IsZero(),
+		"a group": true, "tested again": g.Tests > 1, "a slow group": g.Pace < 0, "closes a line": g.Places == 0,
+		"opens a line": g.Places > 0, "given up": !g.GivenUp.IsZero(),
 	} {
 		if is {
 			p.seen[what]++
@@ -200,7 +216,8 @@ func (p *pair) seeGroup(g *groups.Group) {
 	}
 }
 
-// of makes a call of both stores and compares the answers. One that fails leaves the fake as it was.
+// of makes a call of both stores and compares the answers. One that fails leaves the fake as it
+// was.
 func of[T any](p *pair, what string, f func(s store.Store) (T, error)) T {
 	p.Helper()
 	before := p.fake.Snapshot()
@@ -292,7 +309,10 @@ func (p *pair) session() job.ID {
 }
 
 func (p *pair) process() store.Process {
-	q := store.Process{Host: "h", PID: p.IntN(9), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp, "mail"}, Machine: p.machine(), Slots: map[job.Lane]int{}}
+	q := store.Process{
+		Host: "h", PID: p.IntN(9), Queues: []string{"default", "gpu"},
+		Kinds: []string{"send", job.KindApp, "mail"}, Machine: p.machine(), Slots: map[job.Lane]int{},
+	}
 	if p.one(3) {
 		q.Tenants = []string{p.tenant()}
 	}
@@ -309,11 +329,13 @@ func (p *pair) newJob() store.New {
 	id := p.id()
 	p.jobs = append(p.jobs, id)
 	n := store.New{Job: job.Job{
-		ID: id, Owner: pick(p, "ann", "ann", "bob", "cid"), Kind: p.kind(), Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
+		ID: id, Owner: pick(p, "ann", "ann", "bob", "cid"), Kind: p.kind(),
+		Name: pick(p, "a", "b", "a-"+id.Short()), Queue: p.queue(), Machine: p.machine(), App: pick(p, "", "gmx"),
 		Priority: p.IntN(3), MaxAttempts: 2, Request: json.RawMessage(`{}`), Notes: p.raw(), Trace: pick(p, "", "t"),
 	}, Fingerprint: [32]byte{byte(p.IntN(2))}}
 	if n.Job.Program() {
-		n.Job.Request = pick(p, n.Job.Request, json.RawMessage(`{"system":"lab"}`), json.RawMessage(`{"resources":{"partition":"short"}}`))
+		n.Job.Request = pick(p, n.Job.Request, json.RawMessage(`{"system":"lab"}`),
+			json.RawMessage(`{"resources":{"partition":"short"}}`))
 	}
 	if !p.one(4) { // as a service submits jobs
 		n.Optional = n.Job.OwnKeys()
@@ -329,7 +351,8 @@ func (p *pair) newJob() store.New {
 	}
 	if p.inLine && !p.one(8) {
 		n.Job.Machine, n.Job.Kind = "m1", pick(p, "send", job.KindApp)
-		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"}, []string{"disk", "gpu", "user/" + n.Job.Owner})
+		n.Job.Limits = pick(p, []string{"disk"}, []string{"gpu"}, []string{"disk", "gpu"},
+			[]string{"disk", "gpu", "user/" + n.Job.Owner})
 		return n
 	}
 	if (p.takenIn || p.blocking) && !p.one(8) {
@@ -350,7 +373,10 @@ func (p *pair) newJob() store.New {
 		}
 	}
 	if p.one(4) {
-		n.Unique = append(n.Unique, store.Unique{Mode: pick(p, job.UntilStart, job.UntilDone), Key: pick(p, "k1", "k2")}, store.Unique{Mode: job.UntilDone, Key: pick(p, "k2", "k3", "k4")})
+		n.Unique = append(n.Unique, store.Unique{
+			Mode: pick(p, job.UntilStart, job.UntilDone),
+			Key:  pick(p, "k1", "k2"),
+		}, store.Unique{Mode: job.UntilDone, Key: pick(p, "k2", "k3", "k4")})
 	}
 	if p.one(2) {
 		n.Job.Limits = p.keys()
@@ -366,7 +392,8 @@ func (p *pair) newJob() store.New {
 
 // order puts a job in order.
 func (p *pair) order(j *job.Job) {
-	j.Order, j.Rank = pick(p, "order/a", "order/a", "order/b"), pick(p, "", "", job.RankDue, job.RankDue, "n1", "n2", "tx", "z")
+	j.Order, j.Rank = pick(p, "order/a", "order/a", "order/b"),
+		pick(p, "", "", job.RankDue, job.RankDue, "n1", "n2", "tx", "z")
 	if j.Ties = job.TieLimited; p.one(2) {
 		j.Ties |= job.TiePass
 	}
@@ -390,7 +417,8 @@ func (p *pair) limitKey() string {
 	if p.blocking {
 		return pick(p, "disk", "user/*", "system/lab", "system/*")
 	}
-	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob", "kind/send", "kind/*", "tenant", "system/local", "system/*", "system/local/partition/*")
+	return pick(p, "gpu", "gpu", "disk", "user/*", "user/*", "user/bob", "kind/send", "kind/*", "tenant",
+		"system/local", "system/*", "system/local/partition/*")
 }
 
 func (p *pair) rateKey(family bool) string {
@@ -400,21 +428,26 @@ func (p *pair) rateKey(family bool) string {
 	return pick(p, "launches/system/lab", "launches/system/den", "dials/lab")
 }
 
-// reserve asks for moments, and for one again that was given before: a rate has another id in each store.
+// reserve asks for moments, and for one again that was given before: a rate has another id in each
+// store.
 func (p *pair) reserve() {
 	tenant := p.tenant()
 	asks := make([]store.Ask, p.IntN(4))
 	for i := range asks {
 		asks[i] = store.Ask{Key: p.rateKey(false), N: pick(p, 0, 1, 1, 2, 2, 7, 7, 40, 40, 1001)}
 		if p.one(3) {
-			asks[i].N, asks[i].Late = pick(p, 1, 1, 1, 1, 2), pick(p, time.Microsecond, 100*time.Millisecond, time.Minute, time.Hour, 2*time.Hour)
+			asks[i].N, asks[i].Late = pick(p, 1, 1, 1, 1, 2),
+				pick(p, time.Microsecond, 100*time.Millisecond, time.Minute, time.Hour, 2*time.Hour)
 		}
 	}
 	key, i, late := p.rateKey(false), p.IntN(9), pick(p, 0, 0, time.Second, time.Hour)
 	of(p, "reserve", func(s store.Store) ([]store.Reserved, error) {
 		last, asks := p.given[s][key], slices.Clone(asks)
 		if !last.Rate.IsZero() {
-			asks = append(asks, store.Ask{Key: key, N: 1, Held: job.Moment{Key: key, At: last.Moment(i), Rate: last.Rate, Late: job.Duration(late)}, Late: late})
+			asks = append(asks, store.Ask{
+				Key: key, N: 1,
+				Held: job.Moment{Key: key, At: last.Moment(i), Rate: last.Rate, Late: job.Duration(late)}, Late: late,
+			})
 		}
 		all, err := s.Reserve(p.Context(), tenant, asks)
 		for i, r := range all {
@@ -425,8 +458,12 @@ func (p *pair) reserve() {
 		}
 		return all, err
 	})
-	q := store.TurnQuery{Tenant: tenant, Key: pick(p, "", "", "dials/lab"), Limit: p.IntN(3), After: pick(p, "", "dials/lab")}
-	of(p, fmt.Sprintf("moments %+v", q), func(s store.Store) ([]store.Moments, error) { return s.Moments(p.Context(), q) })
+	q := store.TurnQuery{
+		Tenant: tenant, Key: pick(p, "", "", "dials/lab"), Limit: p.IntN(3),
+		After: pick(p, "", "dials/lab"),
+	}
+	of(p, fmt.Sprintf("moments %+v", q),
+		func(s store.Store) ([]store.Moments, error) { return s.Moments(p.Context(), q) })
 }
 
 func (p *pair) limit() job.Limit {
@@ -465,7 +502,10 @@ func (p *pair) claim() store.Claim {
 	if len(p.claims) > 0 && p.one(8) {
 		return pick(p, p.claims...) // again
 	}
-	c := store.Claim{ID: p.id(), Session: p.session(), Queues: []string{"gpu", "default"}, Kinds: []string{job.KindApp, "send", "mail"}[:1+p.IntN(3)], Machine: p.machine(), Slots: map[job.Lane]int{}}
+	c := store.Claim{
+		ID: p.id(), Session: p.session(), Queues: []string{"gpu", "default"},
+		Kinds: []string{job.KindApp, "send", "mail"}[:1+p.IntN(3)], Machine: p.machine(), Slots: map[job.Lane]int{},
+	}
 	for _, l := range job.Lanes {
 		c.Slots[l] = p.IntN(4)
 	}
@@ -510,7 +550,10 @@ func (p *pair) change(j *job.Job) job.Change {
 			break
 		}
 		at = pick(p, next...)
-		c.Path = append(c.Path, job.Entry{State: at, Code: pick(p, job.NormalCompletion, job.TaskFailed), Message: p.text(), Data: p.raw()})
+		c.Path = append(c.Path, job.Entry{
+			State: at, Code: pick(p, job.NormalCompletion, job.TaskFailed),
+			Message: p.text(), Data: p.raw(),
+		})
 	}
 	if len(c.Path) == 0 {
 		c.Path = []job.Entry{{State: at}}
@@ -574,7 +617,10 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 	case !j.Program(), j.State == job.Archiving:
 		return to(job.None, job.Finished)
 	case j.State != job.SubmittingJob && p.takenIn: // by a worker who does not look at limits
-		next := map[job.State]job.State{job.ProcessingInputs: job.StagingInputs, job.StagingInputs: job.StagingJob, job.StagingJob: job.SubmittingJob}
+		next := map[job.State]job.State{
+			job.ProcessingInputs: job.StagingInputs, job.StagingInputs: job.StagingJob,
+			job.StagingJob: job.SubmittingJob,
+		}
 		return to(job.Worker, next[j.State])
 	case j.State != job.SubmittingJob:
 		return to(job.Ready, job.StagingInputs, job.StagingJob, job.SubmittingJob)
@@ -587,13 +633,22 @@ func (p *pair) forward(j *job.Job) (c job.Change, moves bool) {
 
 // block is one of a few that block jobs: some of them close a line.
 func (p *pair) block() *job.Block {
-	b := &job.Block{Code: pick(p, job.TaskBlocked, job.SystemDisabled), Message: p.text(), Tester: pick(p, "http", "http", "http", "go/x"), Params: map[string]string{"url": pick(p, "x", "y")}}
-	b.Line = map[string]string{"x": pick(p, "", "system/lab"), "y": pick(p, "", "disk", "user/ann", "system/local")}[b.Params["url"]]
+	b := &job.Block{
+		Code: pick(p, job.TaskBlocked, job.SystemDisabled), Message: p.text(),
+		Tester: pick(p, "http", "http", "http", "go/x"), Params: map[string]string{"url": pick(p, "x", "y")},
+	}
+	b.Line = map[string]string{
+		"x": pick(p, "", "system/lab"),
+		"y": pick(p, "", "disk", "user/ann", "system/local"),
+	}[b.Params["url"]]
 	if p.one(6) {
 		b.Machine = "m1"
 	}
 	if !p.one(6) {
-		b.Policy.Stages = []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1 + p.IntN(2)}, {Every: job.Duration(20 * time.Second), Times: p.IntN(4)}}
+		b.Policy.Stages = []job.Stage{
+			{Every: job.Duration(10 * time.Second), Times: 1 + p.IntN(2)},
+			{Every: job.Duration(20 * time.Second), Times: p.IntN(4)},
+		}
 	}
 	if p.one(6) {
 		b.Policy.MaxWait = job.Duration(pick(p, time.Second, time.Minute))
@@ -603,22 +658,34 @@ func (p *pair) block() *job.Block {
 
 // test asks for tests, and records what comes of them.
 func (p *pair) test() {
-	duty, limit := pick(p, groups.RecoveryDuty, groups.RecoveryDuty, groups.RecoveryDuty, "recovery@m1", "recovery/go/x"), pick(p, 1, 2, 100)
-	due := of(p, "tests of "+duty, func(s store.Store) (store.Tests, error) { return s.Tests(p.Context(), duty, limit) })
+	duty, limit := pick(p, groups.RecoveryDuty, groups.RecoveryDuty, groups.RecoveryDuty, "recovery@m1",
+		"recovery/go/x"), pick(p, 1, 2, 100)
+	due := of(p, "tests of "+duty, func(s store.Store) (store.Tests,
+		error,
+	) {
+		return s.Tests(p.Context(), duty, limit)
+	})
 	p.clock.Advance(pick(p, 0, 0, time.Millisecond, time.Second))
 	found := []groups.Test{{Tenant: "acme", Key: "none", Began: due.Now, Clear: true}}[:p.IntN(2)]
 	for _, g := range due.Due {
 		if p.seeGroup(&g); !p.one(8) {
-			found = append(found, groups.Test{Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: p.one(2), May: pick(p, 0, 0, 0, 1, 2), Result: p.text()})
+			found = append(found, groups.Test{
+				Tenant: g.Tenant, Key: g.Key, Began: due.Now, Clear: p.one(2),
+				May: pick(p, 0, 0, 0, 1, 2), Result: p.text(),
+			})
 		}
 	}
 	f := job.Fence{Duty: duty, Term: p.terms[duty] - p.Int64N(16)/15}
-	of(p, fmt.Sprintf("tested %+v", found), func(s store.Store) (store.Effects, error) { return alone(s.Tested(p.Context(), f, found)) })
+	of(p, fmt.Sprintf("tested %+v", found),
+		func(s store.Store) (store.Effects, error) { return alone(s.Tested(p.Context(), f, found)) })
 }
 
 // steer wants something of a group, or of jobs.
 func (p *pair) steer() {
-	s := store.Steer{Tenant: p.tenant(), By: pick(p, "", "root"), Want: pick(p, groups.TryNow, groups.Release, groups.Release, groups.GiveUp)}
+	s := store.Steer{
+		Tenant: p.tenant(), By: pick(p, "", "root"),
+		Want: pick(p, groups.TryNow, groups.Release, groups.Release, groups.GiveUp),
+	}
 	groups := of(p, "groups", func(s store.Store) ([]groups.Group, error) {
 		return s.Groups(p.Context(), store.GroupQuery{Tenant: "acme"})
 	})
@@ -630,7 +697,11 @@ func (p *pair) steer() {
 	default:
 		s.Jobs = some(p, p.jobs, 3)
 	}
-	of(p, fmt.Sprintf("steer %+v", s), func(st store.Store) (with[[]error], error) { return both(st.Steer(p.Context(), s)) })
+	of(p, fmt.Sprintf("steer %+v", s), func(st store.Store) (with[[]error],
+		error,
+	) {
+		return both(st.Steer(p.Context(), s))
+	})
 }
 
 // begin begins a session that lasts.
@@ -646,12 +717,17 @@ func (p *pair) begin() {
 var blockedDuties = []string{"watch", groups.RecoveryDuty, "recovery@m1", "recovery/go/x"}
 
 func (p *pair) renew(r store.Renew) {
-	for _, d := range of(p, "renew", func(s store.Store) (store.Renewal, error) { return s.Renew(p.Context(), r) }).Duties {
+	for _, d := range of(p, "renew", func(s store.Store) (store.Renewal,
+		error,
+	) {
+		return s.Renew(p.Context(), r)
+	}).Duties {
 		p.terms[d.Name] = d.Term
 	}
 }
 
-// round is a stream of tasks that want one key, beside those that want both: hardly ever both are free.
+// round is a stream of tasks that want one key, beside those that want both: hardly ever both are
+// free.
 func (p *pair) round() {
 	ctx := p.Context()
 	if p.streaming.IsZero() {
@@ -664,17 +740,28 @@ func (p *pair) round() {
 	}
 	sub := store.Submission{Tenant: "acme"}
 	for range 1 + p.IntN(2) {
-		n := store.New{Job: job.Job{ID: p.id(), Owner: pick(p, "ann", "bob"), Kind: "stream", Name: "s", Queue: "stream", MaxAttempts: 2, Request: json.RawMessage(`{}`)}}
-		n.Job.Limits = pick(p, []string{"tape"}, []string{"robot"}, []string{"tape"}, []string{"robot"}, []string{"tape", "robot"})
+		n := store.New{Job: job.Job{
+			ID: p.id(), Owner: pick(p, "ann", "bob"), Kind: "stream", Name: "s",
+			Queue: "stream", MaxAttempts: 2, Request: json.RawMessage(`{}`),
+		}}
+		n.Job.Limits = pick(p, []string{"tape"}, []string{"robot"}, []string{"tape"}, []string{"robot"},
+			[]string{"tape", "robot"})
 		sub.Jobs = append(sub.Jobs, n)
 		p.jobs = append(p.jobs, n.Job.ID)
 	}
 	of(p, "submit", func(s store.Store) (with[[]store.Submitted], error) { return both(s.Submit(ctx, sub)) })
 	limit := pick(p, 1, 1000)
 	of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, limit)) })
-	c := store.Claim{ID: p.id(), Session: p.streaming, Queues: []string{"stream"}, Kinds: []string{"stream"}, Slots: map[job.Lane]int{job.LaneTask: 10, job.LaneAlone: 1}}
+	c := store.Claim{
+		ID: p.id(), Session: p.streaming, Queues: []string{"stream"}, Kinds: []string{"stream"},
+		Slots: map[job.Lane]int{job.LaneTask: 10, job.LaneAlone: 1},
+	}
 	of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
-	held := of(p, "held", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{Session: p.streaming}) })
+	held := of(p, "held", func(s store.Store) ([]job.Job,
+		error,
+	) {
+		return s.Find(ctx, store.FindQuery{Session: p.streaming})
+	})
 	if len(held) > 0 {
 		j := &held[p.IntN(len(held))]
 		end, _ := p.forward(j)
@@ -725,7 +812,11 @@ func (p *pair) step() {
 		of(p, "claim", func(s store.Store) ([]job.Job, error) { return s.Claim(ctx, c) })
 	case 7, 8, 9, 10, 11, 24, 25, 26, 27:
 		var changes []job.Change
-		for _, j := range of(p, "find", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{IDs: p.jobs}) }) {
+		for _, j := range of(p, "find", func(s store.Store) ([]job.Job,
+			error,
+		) {
+			return s.Find(ctx, store.FindQuery{IDs: p.jobs})
+		}) {
 			p.see(&j)
 			moves := j.Custody == job.Worker || j.Custody == job.Monitor || j.Custody == job.Recovery
 			if c, ok := p.forward(&j); (p.inLine || p.takenIn || p.inOrder || p.blocking) && ok && p.one(2) {
@@ -740,7 +831,11 @@ func (p *pair) step() {
 			}
 		}
 	case 12, 13:
-		w := store.Wish{Tenant: p.tenant(), By: pick(p, "", "ann"), Wish: pick(p, job.WishCancel, job.WishPause, job.WishResume, job.WishResume), Jobs: some(p, p.jobs, 4), Force: p.one(8)}
+		w := store.Wish{
+			Tenant: p.tenant(), By: pick(p, "", "ann"),
+			Wish: pick(p, job.WishCancel, job.WishPause, job.WishResume, job.WishResume), Jobs: some(p, p.jobs, 4),
+			Force: p.one(8),
+		}
 		of(p, "wish", func(s store.Store) (with[[]store.Wished], error) { return both(s.Wish(ctx, w)) })
 	case 14:
 		a := store.Annotation{Tenant: p.tenant(), Jobs: some(p, p.jobs, 3), Replace: p.one(3)}
@@ -753,7 +848,11 @@ func (p *pair) step() {
 		of(p, "annotate", func(s store.Store) ([]error, error) { return s.Annotate(ctx, a) })
 	case 15:
 		if ids := some(p, p.jobs, 1); len(ids) > 0 {
-			n := store.NewEvent{Tenant: p.tenant(), Job: ids[0], By: "ann", Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)), CustomEvent: job.CustomEvent{Name: "x", Message: "m", Data: p.raw()}}
+			n := store.NewEvent{
+				Tenant: p.tenant(), Job: ids[0], By: "ann",
+				Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)),
+				CustomEvent: job.CustomEvent{Name: "x", Message: "m", Data: p.raw()},
+			}
 			of(p, "add event", func(s store.Store) (with[store.Event], error) { return both(s.AddEvent(ctx, n)) })
 		}
 	case 16:
@@ -772,21 +871,32 @@ func (p *pair) step() {
 		tenant, l, key := p.tenant(), p.limit(), p.limitKey()
 		if p.blocking && p.one(2) {
 			key = "releases/*"
-			l = job.Limit{Key: key, Most: pick(p, 1, 20, 1_000_000), Per: job.Duration(pick(p, time.Second, time.Minute))}
+			l = job.Limit{
+				Key: key, Most: pick(p, 1, 20, 1_000_000),
+				Per: job.Duration(pick(p, time.Second, time.Minute)),
+			}
 		} else if p.one(3) {
 			key = p.rateKey(true)
 			l = job.Limit{Key: key, Most: 1 + p.IntN(9), Per: job.Duration(pick(p, time.Second, time.Minute))}
 		}
 		if p.one(4) {
-			of(p, "remove limit "+key, func(s store.Store) (store.Effects, error) { return alone(store.RemoveLimit(ctx, s, tenant, key)) })
+			of(p, "remove limit "+key, func(s store.Store) (store.Effects,
+				error,
+			) {
+				return alone(store.RemoveLimit(ctx, s, tenant, key))
+			})
 		} else {
-			of(p, fmt.Sprintf("set limit %+v", l), func(s store.Store) (store.Effects, error) { return alone(store.SetLimit(ctx, s, tenant, l)) })
+			of(p, fmt.Sprintf("set limit %+v", l),
+				func(s store.Store) (store.Effects, error) { return alone(store.SetLimit(ctx, s, tenant, l)) })
 			if p.takenIn && p.one(2) {
 				of(p, "pay", func(s store.Store) (with[int], error) { return both(s.Pay(ctx, 1000)) })
 			}
 		}
 	case 32:
-		q := store.TurnQuery{Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape", "order/a"), Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu")}
+		q := store.TurnQuery{
+			Tenant: p.tenant(), Key: pick(p, "", "", "gpu", "ahead/gpu", "tape", "order/a"),
+			Limit: p.IntN(4), After: pick(p, "", "", "disk", "gpu"),
+		}
 		of(p, fmt.Sprintf("turns %+v", q), func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, q) })
 	case 34:
 		p.reserve()
@@ -800,19 +910,29 @@ func (p *pair) step() {
 	case 19:
 		of(p, "expire", func(s store.Store) (with[int], error) { return both(s.Expire(ctx, 100)) })
 	case 20:
-		n := store.Session{ID: p.id(), Process: p.process(), Lease: pick(p, 0, time.Minute, time.Hour, time.Hour, time.Hour, time.Hour), Mode: pick(p, store.Work, store.Work, store.Drain)}
+		n := store.Session{
+			ID: p.id(), Process: p.process(),
+			Lease: pick(p, 0, time.Minute, time.Hour, time.Hour, time.Hour, time.Hour),
+			Mode:  pick(p, store.Work, store.Work, store.Drain),
+		}
 		p.sessions = append(p.sessions, n.ID)
 		if p.one(8) {
 			n.ID = p.session()
 		}
 		of(p, "begin", func(s store.Store) (bool, error) { return true, s.Begin(ctx, n) })
 	case 21, 22:
-		r := store.Renew{Session: p.session(), Lease: pick(p, 30*time.Second, time.Hour), Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp}, Machine: p.machine()}
+		r := store.Renew{
+			Session: p.session(), Lease: pick(p, 30*time.Second, time.Hour),
+			Queues: []string{"default", "gpu"}, Kinds: []string{"send", job.KindApp}, Machine: p.machine(),
+		}
 		switch {
 		case p.blocking && !p.one(8):
 			r.Duties = blockedDuties
 		case p.one(2):
-			r.Duties = []string{"watch", groups.RecoveryDuty, pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x")}
+			r.Duties = []string{
+				"watch", groups.RecoveryDuty,
+				pick(p, "clock", "sweep", "watch", "", "recovery@m1", "recovery/go/x"),
+			}
 		}
 		if p.one(3) {
 			process := p.process()
@@ -834,7 +954,10 @@ func (p *pair) step() {
 			lost := []store.Lost{{Job: pick(p, append(p.jobs, p.id())...), Epoch: int64(p.IntN(5))}}
 			of(p, "clear", func(s store.Store) (store.Effects, error) { return alone(s.Clear(ctx, lost)) })
 		case 3:
-			d := store.Resource{Tenant: p.tenant(), Kind: pick(p, "queue", "system"), Name: pick(p, "gpu", "x"), Version: int64(p.IntN(3)), Doc: json.RawMessage(`{}`)}
+			d := store.Resource{
+				Tenant: p.tenant(), Kind: pick(p, "queue", "system"), Name: pick(p, "gpu", "x"),
+				Version: int64(p.IntN(3)), Doc: json.RawMessage(`{}`),
+			}
 			of(p, "put", func(s store.Store) (store.Resource, error) { return s.Put(ctx, d) })
 		case 4:
 			tenant, kind, name := p.tenant(), pick(p, "queue", "system"), pick(p, "gpu", "x")
@@ -849,7 +972,11 @@ func (p *pair) step() {
 // look compares all that there is to read.
 func (p *pair) look() {
 	ctx := p.Context()
-	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job, error) { return s.Find(ctx, store.FindQuery{IDs: p.jobs}) }) {
+	for _, j := range of(p, "jobs", func(s store.Store) ([]job.Job,
+		error,
+	) {
+		return s.Find(ctx, store.FindQuery{IDs: p.jobs})
+	}) {
 		if j.Line != "" || j.Custody == job.Ready || j.Custody == job.Recovery {
 			of(p, "behind", func(s store.Store) (int, error) { return s.Behind(ctx, &j, 3) })
 		}
@@ -867,7 +994,11 @@ func (p *pair) look() {
 	of(p, "watched", func(s store.Store) ([]job.Job, error) {
 		return s.Find(ctx, store.FindQuery{Machine: "m1", Since: since})
 	})
-	kept := []store.Kept{{Tenant: "other", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Canceled, For: time.Minute}, {Tenant: "acme", State: job.Failed}}
+	kept := []store.Kept{
+		{Tenant: "other", State: job.Canceled, For: time.Minute},
+		{Tenant: "acme", State: job.Canceled, For: time.Minute},
+		{Tenant: "acme", State: job.Failed},
+	}
 	of(p, "overdue", func(s store.Store) (all []store.Ended, err error) {
 		for q := (store.OverdueQuery{Kept: kept, Limit: 3}); ; {
 			o, err := s.Overdue(ctx, q)
@@ -882,11 +1013,20 @@ func (p *pair) look() {
 			return s.Events(ctx, store.EventQuery{Tenant: tenant, Limit: 10_000})
 		})
 		of(p, "limits", func(s store.Store) ([]job.Limit, error) { return s.Limits(ctx, tenant) })
-		for _, g := range of(p, "groups", func(s store.Store) ([]groups.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) }) {
+		for _, g := range of(p, "groups",
+			func(s store.Store) ([]groups.Group, error) { return s.Groups(ctx, store.GroupQuery{Tenant: tenant}) }) {
 			p.seeGroup(&g)
 		}
-		of(p, "turns", func(s store.Store) ([]store.Turns, error) { return s.Turns(ctx, store.TurnQuery{Tenant: tenant}) })
-		of(p, "count", func(s store.Store) (store.Counts, error) { return s.Count(ctx, tenant, job.Where("name", "a")) })
+		of(p, "turns", func(s store.Store) ([]store.Turns,
+			error,
+		) {
+			return s.Turns(ctx, store.TurnQuery{Tenant: tenant})
+		})
+		of(p, "count", func(s store.Store) (store.Counts,
+			error,
+		) {
+			return s.Count(ctx, tenant, job.Where("name", "a"))
+		})
 		for _, sort := range store.Sorts {
 			of(p, "list", func(s store.Store) (pages [][]job.ID, err error) {
 				for q := (store.Query{Tenant: tenant, Sort: sort, Limit: 7}); ; {

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// TestNobodyStarves: beside a stream of jobs for each key, jobs that need several get all their turns, whoever ends first.
+// TestNobodyStarves: beside a stream of jobs for each key, jobs that need several get all their
+// turns, whoever ends first.
 func TestNobodyStarves(t *testing.T) { rapid.Check(t, checkNobodyStarves) }
 
 func checkNobodyStarves(t *rapid.T) {
@@ -34,13 +35,15 @@ func checkNobodyStarves(t *rapid.T) {
 	}
 	var wide []job.ID // jobs that need several keys
 	for range rapid.IntRange(1, 5).Draw(t, "wide jobs") {
-		keys := rapid.SliceOfNDistinct(rapid.SampledFrom(h.keys), 2, min(4, len(h.keys)), rapid.ID[string]).Draw(t, "of keys")
+		keys := rapid.SliceOfNDistinct(rapid.SampledFrom(h.keys), 2, min(4, len(h.keys)), rapid.ID[string]).Draw(t,
+			"of keys")
 		wide = append(wide, h.submit(rapid.SampledFrom(owners).Draw(t, "of"), keys...))
 	}
 	h.look()
-	// In a round each job that runs as it begins ends, in any order: so who gets a turn gives it back within two. A job moves from line
-	// to line until it was passed over MaxPassed times, and then waits once for each of its keys. Each time all that need several
-	// keys may go before it, and one of each owner.
+	// In a round each job that runs as it begins ends, in any order: so who gets a turn gives it
+	// back within two. A job moves from line to line until it was passed over MaxPassed times, and
+	// then waits once for each of its keys. Each time all that need several keys may go before it,
+	// and one of each owner.
 	rounds := 2 * (turns.MaxPassed + len(h.keys)) * (len(wide) + len(owners))
 	for round := 0; ; round++ {
 		waiting := slices.DeleteFunc(slices.Clone(wide), func(id job.ID) bool { return h.job(id).Custody != job.Gate })
@@ -48,7 +51,8 @@ func checkNobodyStarves(t *rapid.T) {
 			return
 		}
 		if round == rounds {
-			t.Fatalf("after %d rounds, of %d jobs %d wait, the first is %+v", round, len(wide), len(waiting), h.job(waiting[0]))
+			t.Fatalf("after %d rounds, of %d jobs %d wait, the first is %+v", round, len(wide), len(waiting),
+				h.job(waiting[0]))
 		}
 		h.claim()
 		if len(h.running) == 0 {
@@ -81,7 +85,10 @@ func (h *hall) must(err error) {
 
 func (h *hall) submit(owner string, keys ...string) job.ID {
 	id := job.NewID()
-	n := store.New{Job: job.Job{ID: id, Owner: owner, Kind: "send", Name: "send", Queue: job.DefaultQueue, Priority: job.DefaultPriority, MaxAttempts: 1, Request: []byte(`{}`), Limits: keys}}
+	n := store.New{Job: job.Job{
+		ID: id, Owner: owner, Kind: "send", Name: "send", Queue: job.DefaultQueue,
+		Priority: job.DefaultPriority, MaxAttempts: 1, Request: []byte(`{}`), Limits: keys,
+	}}
 	_, _, err := h.s.Submit(h.Context(), store.Submission{Tenant: "acme", By: owner, Jobs: []store.New{n}})
 	h.must(err)
 	h.all = append(h.all, id)
@@ -107,7 +114,8 @@ func (h *hall) job(id job.ID) job.Job {
 // claim has all run that have their turns.
 func (h *hall) claim() {
 	jobs, err := h.s.Claim(h.Context(), store.Claim{
-		ID: job.NewID(), Session: h.session, Queues: []string{job.DefaultQueue}, Kinds: []string{"send"}, Slots: map[job.Lane]int{job.LaneTask: 100},
+		ID: job.NewID(), Session: h.session, Queues: []string{job.DefaultQueue}, Kinds: []string{"send"},
+		Slots: map[job.Lane]int{job.LaneTask: 100},
 	})
 	h.must(err)
 	h.running = append(h.running, jobs...)
@@ -121,7 +129,10 @@ func (h *hall) end(i int) {
 	if len(j.Limits) == 1 {
 		h.submit(j.Owner, j.Limits...)
 	}
-	c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: h.session}), To: job.None, Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}}}
+	c := job.Change{
+		Job: j.ID, From: j.Guard(job.Fence{Session: h.session}), To: job.None,
+		Path: []job.Entry{{State: job.Finished, Code: job.NormalCompletion}},
+	}
 	got, _, _, err := h.s.Apply(h.Context(), []job.Change{c}, nil)
 	if err != nil || got[0].Outcome != store.OK {
 		h.Fatalf("the end of %s: %+v, %v", j.ID, got, err)
@@ -132,7 +143,8 @@ func (h *hall) end(i int) {
 
 // look: no key has more turns than places, and nobody waits for who waits for them.
 func (h *hall) look() {
-	held, kept := map[string]int{}, map[string][]string{} // how many have a turn; for which lines those wait who keep one
+	// how many have a turn; for which lines those wait who keep one
+	held, kept := map[string]int{}, map[string][]string{}
 	for _, id := range h.all {
 		j := h.job(id)
 		for _, key := range j.Turns() {

@@ -32,7 +32,7 @@ type State struct {
 	moments   map[name]moments
 	groups    map[name]groups.Group // never changed in place
 	shut      map[name]int          // how many places groups leave a line that they close
-	shutting  map[name]time.Time    // lines of which that may have changed since
+	shutting  map[name]time.Time    // lines that may be closed or open since
 	sessions  map[job.ID]session    // as they were told, and begun
 	duties    map[string]duty
 	resources map[resource]store.Resource

@@ -13,23 +13,41 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Statements are the texts whose plans a test pins, and Settings those of the connections that run them.
+// Statements are the texts whose plans a test pins, and Settings those of the connections that run
+// them.
 var (
 	Statements = map[string]string{
-		"submit": insertJobs, "submit limited": insertLimited, "try turns lock of": tryTurnsLockOf, "await turns lock of": awaitTurnsLockOf, "claim": claimHeads + claimed, "claim told": claimHeads + claimTold, "claim named": claimNamed + claimed, "claim named told": claimNamed + claimTold, "claim handed": claimHanded, "apply fences": applyFences, "apply lock": applyLock,
-		"apply": applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain, "try turns lock": tryTurnsLock, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows, "write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts, "expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
-		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne, "recount": recount, "recount look": lookForWrong, "recount turns": takeUseless, "recount lines": linesUnowed, "note": addEvent,
+		"submit": insertJobs, "submit limited": insertLimited, "try turns lock of": tryTurnsLockOf,
+		"await turns lock of": awaitTurnsLockOf, "claim": claimHeads + claimed,
+		"claim told": claimHeads + claimTold, "claim named": claimNamed + claimed,
+		"claim named told": claimNamed + claimTold, "claim handed": claimHanded, "apply fences": applyFences,
+		"apply lock": applyLock,
+		"apply":      applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain,
+		"try turns lock": tryTurnsLock, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows,
+		"write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts,
+		"expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne,
+		"recount": recount, "recount look": lookForWrong, "recount turns": takeUseless,
+		"recount lines": linesUnowed, "note": addEvent,
 		"overdue": overdue, "lock needs": lockNeeds, "tie needs": tieNeeds,
 		"apply specs":   applySpecs,
 		"apply limited": lockedJobs,
-		"hand on pick":  pickTurnsLock, "hand on await": awaitTurnsLock, "hand on owed": takeOwed, "hand on limits": turnsLimits, "hand on held": turnsHeld, "hand on heads": lineHeads, "hand over heads": lineHeadsFree,
-		"turns enter": enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns, "lines of": linesOf,
-		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage, "walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
+		"hand on pick":  pickTurnsLock, "hand on await": awaitTurnsLock, "hand on owed": takeOwed,
+		"hand on limits": turnsLimits, "hand on held": turnsHeld, "hand on heads": lineHeads,
+		"hand over heads": lineHeadsFree,
+		"turns enter":     enterLines, "turns return": giveBack, "turns take": takeTurns, "turns owe": oweTurns,
+		"lines of":  linesOf,
+		"limit set": setLimit, "walk pick": pickWalk, "walks of": walksOf, "walk page": walkPage,
+		"walk take in": takeIn, "walk on": walkOn, "walk end": endWalk,
 		"owed":            whatIsOwed,
-		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments, "moments first": firstMoments, "moments wake": wakeJobs,
-		"groups open": openGroups, "groups write": writeGroups, "groups hold": holdGroups, "groups wake": wakeGroups, "groups heads": groupHeads, "groups left": groupLeft,
-		"groups lapsing": lapsing, "groups empty": emptyGroups, "groups remove": removeGroups, "tests due": dueTests, "what is due": whatIsDue,
-		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines close": closeLines, "limits close": closeLimits,
+		"moments of whom": ratesOf, "moments lock": lockMoments, "moments take": takeMoments,
+		"moments first": firstMoments, "moments wake": wakeJobs,
+		"groups open": openGroups, "groups write": writeGroups, "groups hold": holdGroups,
+		"groups wake": wakeGroups, "groups heads": groupHeads, "groups left": groupLeft,
+		"groups lapsing": lapsing, "groups empty": emptyGroups, "groups remove": removeGroups,
+		"tests due": dueTests, "what is due": whatIsDue,
+		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines close": closeLines,
+		"limits close":    closeLimits,
 		"forget keys":     forgetKeys,
 		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
 	}
@@ -101,7 +119,8 @@ func (r recorder) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBat
 	r.sent(q.SQL)
 }
 
-// Again returns a store that is as if it had just been opened on the database of s, with the connections of s.
+// Again returns a store that is as if it had just been opened on the database of s, with the
+// connections of s.
 func (s *Store) Again(ctx context.Context) (*Store, error) {
 	again := &Store{o: s.o, config: s.config, pool: s.pool, readers: s.readers, opened: time.Now()}
 	return again, again.begin(ctx)

@@ -25,7 +25,10 @@ func block(j *job.Job, session job.ID, b *job.Block) job.Change {
 func gone(line string) *job.Block {
 	return &job.Block{
 		Code: job.TaskBlocked, Message: "it is gone", Tester: "http", Params: map[string]string{"of": line}, Line: line,
-		Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(10 * time.Second)}}, MaxWait: job.Duration(time.Minute)},
+		Policy: job.Policy{
+			Stages:  []job.Stage{{Every: job.Duration(10 * time.Second)}},
+			MaxWait: job.Duration(time.Minute),
+		},
 	}
 }
 
@@ -44,17 +47,24 @@ func pay(t *testing.T, s store.Store) {
 // steer does with groups, and with jobs, what a person may want.
 func (m *mixer) steer(ctx context.Context) error {
 	wants := []groups.Action{groups.TryNow, groups.Release, groups.GiveUp}
-	if _, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Jobs: m.some(20)}); err != nil {
+	if _, _, err := m.s.Steer(ctx, store.Steer{
+		Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)],
+		Jobs: m.some(20),
+	}); err != nil {
 		return err
 	}
-	_, _, err := m.s.Steer(ctx, store.Steer{Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)], Group: gone(limited[m.r.IntN(len(limited))]).Group(acme)})
+	_, _, err := m.s.Steer(ctx, store.Steer{
+		Tenant: acme, By: "ann", Want: wants[m.r.IntN(3)],
+		Group: gone(limited[m.r.IntN(len(limited))]).Group(acme),
+	})
 	return err
 }
 
 // test tells of tests of groups, for whoever has the duty.
 func (m *mixer) test(ctx context.Context) error {
 	f := job.Fence{Duty: groups.RecoveryDuty}
-	if err := m.conn.QueryRow(ctx, "SELECT coalesce((SELECT term FROM pawl.duties WHERE name = $1), 0)", f.Duty).Scan(&f.Term); err != nil {
+	if err := m.conn.QueryRow(ctx, "SELECT coalesce((SELECT term FROM pawl.duties WHERE name = $1), 0)",
+		f.Duty).Scan(&f.Term); err != nil {
 		return err
 	}
 	due, err := m.s.Tests(ctx, f.Duty, 10)
@@ -63,7 +73,10 @@ func (m *mixer) test(ctx context.Context) error {
 	}
 	var found []groups.Test
 	for _, i := range m.r.Perm(len(limited)) {
-		found = append(found, groups.Test{Tenant: acme, Key: gone(limited[i]).Group(acme), Began: due.Now, Clear: m.r.IntN(2) == 0})
+		found = append(found, groups.Test{
+			Tenant: acme, Key: gone(limited[i]).Group(acme), Began: due.Now,
+			Clear: m.r.IntN(2) == 0,
+		})
 	}
 	_, err = m.s.Tested(ctx, f, found)
 	return err

@@ -261,7 +261,10 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"held":    func() error { _, err := s.Find(ctx, store.FindQuery{Session: m.session}); return err },
 		"watched": func() error { _, err := s.Find(ctx, store.FindQuery{Machine: "m"}); return err },
 		"bound": func() error {
-			sub := store.Submission{Tenant: acme, Jobs: newTasks(1), Queues: map[string]store.QueueCheck{job.DefaultQueue: {Most: 100_000}}}
+			sub := store.Submission{
+				Tenant: acme, Jobs: newTasks(1),
+				Queues: map[string]store.QueueCheck{job.DefaultQueue: {Most: 100_000}},
+			}
 			_, _, err := s.Submit(ctx, sub)
 			return err
 		},
@@ -377,7 +380,8 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"limits":  func() error { _, err := s.Limits(ctx, acme); return err },
 		"blocked": func() error { return blocked(t, s, newClock(t, dsn)) },
 		"moments": func() error {
-			if _, err := store.SetLimit(ctx, s, acme, job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
+			if _, err := store.SetLimit(ctx, s, acme,
+				job.Limit{Key: "dials/lab", Most: 1, Per: job.Duration(time.Second)}); err != nil {
 				return err
 			}
 			if _, err := s.Reserve(ctx, acme, []store.Ask{{Key: "dials/lab", N: 1}}); err != nil {

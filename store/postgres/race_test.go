@@ -55,7 +55,8 @@ func TestOrder(t *testing.T) {
 		session := begin(t, s, time.Minute)
 		id := submit(t, s, newTask())[0]
 		must(t, other, "BEGIN")
-		must(t, other, "SELECT FROM pawl.sessions WHERE id = $1 FOR KEY SHARE", [16]byte(session)) // the claim's first lock
+		// the claim's first lock
+		must(t, other, "SELECT FROM pawl.sessions WHERE id = $1 FOR KEY SHARE", [16]byte(session))
 		newClock(t, dsn).Advance(2 * time.Minute)
 		taken := make(chan int, 1)
 		go func() {
@@ -66,8 +67,11 @@ func TestOrder(t *testing.T) {
 			taken <- n
 		}()
 		untilWaiting(t, connect(t, dsn), 1)
-		must(t, other, "UPDATE pawl.jobs SET state = 'RUNNING', custody = 'worker', epoch = 2, n = 2, session = $1, claim = $1 WHERE id = $2", [16]byte(session), [16]byte(id))
-		must(t, other, "INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause) VALUES ($1, 2, 'acme', pg_current_xact_id()::text::bigint, 1, 'RUNNING', 'worker', pawl.clock(), 'claim')", [16]byte(id))
+		must(t, other, "UPDATE pawl.jobs SET state = 'RUNNING', custody = 'worker', epoch = 2, n = 2, session = "+
+			"$1, claim = $1 WHERE id = $2", [16]byte(session), [16]byte(id))
+		must(t, other, "INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause) VALUES "+
+			"($1, 2, 'acme', pg_current_xact_id()::text::bigint, 1, 'RUNNING', 'worker', pawl.clock(), 'claim')",
+			[16]byte(id))
 		must(t, other, "COMMIT")
 		if n := <-taken; n != 1 {
 			t.Errorf("%d jobs were taken", n)
@@ -91,33 +95,38 @@ func TestOrder(t *testing.T) {
 			claimed <- jobs
 		}()
 		untilWaiting(t, connect(t, dsn), 1)
-		moved := value[time.Time](t, other, "UPDATE pawl.jobs SET since = pawl.clock() WHERE id = $1 RETURNING since", [16]byte(c.Jobs[0]))
+		moved := value[time.Time](t, other,
+			"UPDATE pawl.jobs SET since = pawl.clock() WHERE id = $1 RETURNING since", [16]byte(c.Jobs[0]))
 		must(t, other, "COMMIT")
 		if jobs := <-claimed; len(jobs) != 1 || jobs[0].Since.Before(moved) {
 			t.Errorf("claimed %v; the job was moved at %v", jobs, moved)
 		}
 	})
-	t.Run("the event of an apply does not stand before the one that its job had from a later transaction", func(t *testing.T) {
-		t.Parallel()
-		dsn := clocked(t)
-		s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
-		session := begin(t, s, time.Minute)
-		submit(t, s, newTasks(3)...)
-		cs := finishes(claim(t, s, session, 3), session)
-		cs[1].Path[0] = job.Entry{State: job.Failed, Code: job.TaskFailed}
-		cs[2].Path[0], cs[2].To = job.Entry{State: job.Pending}, job.Ready
-		must(t, admin, "UPDATE pawl.jobs SET ord = ord + 1000") // as if that one had its number while these waited for a lock
-		late := value[int64](t, admin, "SELECT min(ord) FROM pawl.jobs")
-		if _, _, _, err := s.Apply(t.Context(), cs, nil); err != nil {
-			t.Fatal(err)
-		}
-		if n := value[int](t, admin, "SELECT count(*) FROM pawl.events WHERE n = 3 AND ord >= $1", late); n != 3 {
-			t.Errorf("%d events of 3 stand where they should", n)
-		}
-		if n := value[int](t, admin, "SELECT count(*) FROM (SELECT ord FROM pawl.jobs UNION ALL SELECT ord FROM pawl.ended) j WHERE ord >= $1", late); n != 3 {
-			t.Errorf("%d rows of 3 know where their last events stand", n)
-		}
-	})
+	t.Run("the event of an apply does not stand before the one that its job had from a later transaction",
+		func(t *testing.T) {
+			t.Parallel()
+			dsn := clocked(t)
+			s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)
+			session := begin(t, s, time.Minute)
+			submit(t, s, newTasks(3)...)
+			cs := finishes(claim(t, s, session, 3), session)
+			cs[1].Path[0] = job.Entry{State: job.Failed, Code: job.TaskFailed}
+			cs[2].Path[0], cs[2].To = job.Entry{State: job.Pending}, job.Ready
+			// as if that one had its number while these waited for a lock
+			must(t, admin, "UPDATE pawl.jobs SET ord = ord + 1000")
+			late := value[int64](t, admin, "SELECT min(ord) FROM pawl.jobs")
+			if _, _, _, err := s.Apply(t.Context(), cs, nil); err != nil {
+				t.Fatal(err)
+			}
+			if n := value[int](t, admin, "SELECT count(*) FROM pawl.events WHERE n = 3 AND ord >= $1", late); n != 3 {
+				t.Errorf("%d events of 3 stand where they should", n)
+			}
+			if n := value[int](t, admin,
+				"SELECT count(*) FROM (SELECT ord FROM pawl.jobs UNION ALL SELECT ord FROM pawl.ended) j WHERE "+
+					"ord >= $1", late); n != 3 {
+				t.Errorf("%d rows of 3 know where their last events stand", n)
+			}
+		})
 	t.Run("an apply locks the specs that it resolves in their order", func(t *testing.T) {
 		t.Parallel()
 		dsn := clocked(t)
@@ -132,7 +141,8 @@ func TestOrder(t *testing.T) {
 			cs[i].Set.Resolved = json.RawMessage(`{"kind":"send"}`)
 		}
 		must(t, other, "BEGIN")
-		must(t, other, "SELECT FROM pawl.specs WHERE id = $1 FOR NO KEY UPDATE", first) // as one that annotates both begins
+		// as one that annotates both begins
+		must(t, other, "SELECT FROM pawl.specs WHERE id = $1 FOR NO KEY UPDATE", first)
 		answer := make(chan error, 1)
 		go func() {
 			_, _, _, err := s.Apply(context.Background(), cs, nil)
@@ -207,7 +217,8 @@ func TestOrder(t *testing.T) {
 		waits := newTask()
 		waits.After = []store.After{{Job: first, Need: job.NeedEnded}}
 		submit(t, s, waits)
-		if _, _, err := s.Wish(t.Context(), store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: []job.ID{first}}); err != nil {
+		if _, _, err := s.Wish(t.Context(),
+			store.Wish{Tenant: acme, By: "ann", Wish: job.WishCancel, Jobs: []job.ID{first}}); err != nil {
 			t.Fatal(err)
 		}
 		pay := func(want int, owed bool) {
@@ -223,7 +234,9 @@ func TestOrder(t *testing.T) {
 		must(t, other, "ROLLBACK")
 		pay(1, false)
 		pay(0, false)
-		must(t, other, "INSERT INTO pawl.followups (job, debt, at) SELECT gen_random_uuid(), 'dependants', pawl.clock() FROM generate_series(1, 15)") // of jobs that nobody waits for
+		// of jobs that nobody waits for
+		must(t, other, "INSERT INTO pawl.followups (job, debt, at) SELECT gen_random_uuid(), 'dependants', "+
+			"pawl.clock() FROM generate_series(1, 15)")
 		pay(1, true)
 		pay(1, false)
 	})
@@ -239,7 +252,11 @@ func TestOrder(t *testing.T) {
 		must(t, other, "BEGIN; SELECT pg_advisory_xact_lock(7)")
 		told := make(chan store.Effects, 1)
 		go func() {
-			_, eff, err := s.AddEvent(context.Background(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
+			_, eff, err := s.AddEvent(context.Background(),
+				store.NewEvent{
+					Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser,
+					CustomEvent: job.CustomEvent{Name: "seen"},
+				})
 			if err != nil {
 				t.Error(err)
 			}
@@ -253,14 +270,22 @@ func TestOrder(t *testing.T) {
 		if diff := cmp.Diff([]job.QueueKind{{Queue: job.DefaultQueue, Kind: task}}, (<-told).Ready); diff != "" {
 			t.Error(diff)
 		}
-		_, eff, err := s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseJob, Launch: 7, CustomEvent: job.CustomEvent{Name: "late"}})
+		_, eff, err := s.AddEvent(t.Context(),
+			store.NewEvent{
+				Tenant: acme, Job: id, By: "ann", Cause: job.CauseJob, Launch: 7,
+				CustomEvent: job.CustomEvent{Name: "late"},
+			})
 		if job.KindOf(err) != job.Conflict || len(eff.Ready) != 1 {
 			t.Errorf("an event that is refused tells of %v, %v", eff.Ready, err)
 		}
 		if n := len(claim(t, s, session, 10)); n != 1 {
 			t.Errorf("claimed %d jobs", n)
 		}
-		_, eff, err = s.AddEvent(t.Context(), store.NewEvent{Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
+		_, eff, err = s.AddEvent(t.Context(),
+			store.NewEvent{
+				Tenant: acme, Job: id, By: "ann", Cause: job.CauseUser,
+				CustomEvent: job.CustomEvent{Name: "seen"},
+			})
 		if err != nil || len(eff.Ready) != 0 {
 			t.Errorf("an event of a job that is held tells of %v, %v", eff.Ready, err)
 		}
@@ -278,11 +303,15 @@ func TestDeadlocks(t *testing.T) {
 		stores[p] = open(t, dsn, postgres.Options{Conns: 2, Readers: 1})
 	}
 	newClock(t, dsn).Advance(2 * hour) // nobody expires within a lease of the start of the server, or of a process
-	if _, err := first.Put(t.Context(), store.Resource{Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue, Doc: json.RawMessage(`{}`)}); err != nil {
+	if _, err := first.Put(t.Context(), store.Resource{
+		Tenant: acme, Kind: job.KindQueue, Name: job.DefaultQueue,
+		Doc: json.RawMessage(`{}`),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	tasks := newTasks(400)
-	rand.Shuffle(len(tasks), func(i, k int) { tasks[i], tasks[k] = tasks[k], tasks[i] }) // so that the rows lie in another order than that of ids
+	// so that the rows lie in another order than that of ids
+	rand.Shuffle(len(tasks), func(i, k int) { tasks[i], tasks[k] = tasks[k], tasks[i] })
 	ids := submit(t, first, tasks...)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -473,12 +502,16 @@ func (m *mixer) claim(ctx context.Context, named ...job.ID) error {
 	return err
 }
 
-// apply makes changes of jobs that it holds, and of others, where they are refused: by its session, and by a duty.
+// apply makes changes of jobs that it holds, and of others, where they are refused: by its session,
+// and by a duty.
 func (m *mixer) apply(ctx context.Context) error {
 	var cs []job.Change
 	for i := range m.held {
 		j := &m.held[i]
-		c := job.Change{Job: j.ID, From: j.Guard(job.Fence{Session: m.session}), To: job.Worker, Path: []job.Entry{{State: job.Running}}}
+		c := job.Change{
+			Job: j.ID, From: j.Guard(job.Fence{Session: m.session}), To: job.Worker,
+			Path: []job.Entry{{State: job.Running}},
+		}
 		switch m.r.IntN(5) {
 		case 2:
 			c = block(j, m.session, gone(limited[m.r.IntN(len(limited))]))
@@ -538,7 +571,10 @@ func (m *mixer) annotate(ctx context.Context) error {
 }
 
 func (m *mixer) addEvent(ctx context.Context) error {
-	_, _, err := m.s.AddEvent(ctx, store.NewEvent{Tenant: acme, Job: m.some(1)[0], By: "ann", Cause: job.CauseUser, CustomEvent: job.CustomEvent{Name: "seen"}})
+	_, _, err := m.s.AddEvent(ctx, store.NewEvent{
+		Tenant: acme, Job: m.some(1)[0], By: "ann", Cause: job.CauseUser,
+		CustomEvent: job.CustomEvent{Name: "seen"},
+	})
 	return err
 }
 
@@ -564,7 +600,10 @@ func (m *mixer) renew(ctx context.Context) error {
 	for _, i := range m.r.Perm(len(duties))[:m.r.IntN(len(duties)+1)] {
 		wanted = append(wanted, duties[i])
 	}
-	_, err := m.s.Renew(ctx, store.Renew{Session: m.session, Lease: hour, Queues: []string{job.DefaultQueue}, Kinds: []string{task}, Duties: wanted})
+	_, err := m.s.Renew(ctx, store.Renew{
+		Session: m.session, Lease: hour, Queues: []string{job.DefaultQueue},
+		Kinds: []string{task}, Duties: wanted,
+	})
 	return err
 }
 
@@ -578,7 +617,8 @@ func (m *mixer) runOut(ctx context.Context) error {
 	for i := range m.held {
 		m.lost = append(m.lost, store.Lost{Job: m.held[i].ID, Epoch: m.held[i].Epoch})
 	}
-	_, err := m.conn.Exec(ctx, `UPDATE pawl.sessions SET lease_until = pawl.clock() - interval '2 h' WHERE id = $1`, [16]byte(m.session))
+	_, err := m.conn.Exec(ctx, `UPDATE pawl.sessions SET lease_until = pawl.clock() - interval '2 h' WHERE id = $1`,
+		[16]byte(m.session))
 	if err != nil {
 		return err
 	}

@@ -326,7 +326,7 @@ func (b *bounds) past(lower bool, edge ...any) {
 	*there = edge
 }
 
-// Conditions of sources, each of which an index answers.
+// Conditions of sources. An index answers each.
 var (
 	inGroup     = store.SQL("custody = {Recovery} AND tenant = ? AND grp = ?")
 	inState     = store.SQL("state = ? AND tenant = ? AND coalesce(custody, '') <> {Worker}")

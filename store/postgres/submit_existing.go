@@ -38,8 +38,8 @@ type uniqueKey struct {
 }
 
 // existing is what a submission finds in the database: jobs, unique keys, queues. What must not
-// change before the new jobs are made is locked. Jobs that this call makes are added, for those that
-// follow.
+// change before the new jobs are made is locked. Jobs that this call makes are added, for those
+// that follow.
 type existing struct {
 	sub      *store.Submission
 	now      time.Time

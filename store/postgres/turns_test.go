@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// TestSubmissionWaitsForTheGate: many jobs have their turns at once although somebody hands others on when they come. One who is frozen
-// meanwhile keeps them waiting in line, and not from being accepted.
+// TestSubmissionWaitsForTheGate: many jobs have their turns at once although somebody hands others
+// on when they come. One who is frozen meanwhile keeps them waiting in line, and not from being
+// accepted.
 func TestSubmissionWaitsForTheGate(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -71,7 +72,8 @@ func TestSubmissionWaitsForTheGate(t *testing.T) {
 	}
 }
 
-// TestSubmissionBesideAWalk: a submission waits for the turns lock, and the first step of a walk for all submissions, neither for the other one.
+// TestSubmissionBesideAWalk: a submission waits for the turns lock, and the first step of a walk
+// for all submissions, neither for the other one.
 func TestSubmissionBesideAWalk(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -121,13 +123,15 @@ func TestSubmissionBesideAWalk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := value[int](t, look, "SELECT count(*) FROM pawl.jobs j WHERE j.custody = 'ready' AND j.limits = '{gpu,user/ann}'"); n != 50 {
+	if n := value[int](t, look, "SELECT count(*) FROM pawl.jobs j WHERE j.custody = 'ready' AND j.limits = "+
+		"'{gpu,user/ann}'"); n != 50 {
 		t.Errorf("%d jobs are ready under both limits, want all 50", n)
 	}
 }
 
-// TestPlacesAheadAreHandedOnTogether: who launches gives back a place ahead. Where there are plenty of these, and others stand in line for
-// their launch, that one may wait. A program that comes to stand behind others asks for nothing either.
+// TestPlacesAheadAreHandedOnTogether: who launches gives back a place ahead. Where there are plenty
+// of these, and others stand in line for their launch, that one may wait. A program that comes to
+// stand behind others asks for nothing either.
 func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -176,7 +180,11 @@ func TestPlacesAheadAreHandedOnTogether(t *testing.T) {
 				for i := range jobs {
 					changes[i] = job.Change{
 						Job: jobs[i].ID, From: jobs[i].Guard(job.Fence{Session: session}), To: job.Ready,
-						Path: []job.Entry{{State: job.StagingInputs}, {State: job.StagingJob}, {State: job.SubmittingJob}},
+						Path: []job.Entry{
+							{State: job.StagingInputs},
+							{State: job.StagingJob},
+							{State: job.SubmittingJob},
+						},
 					}
 				}
 				_, _, eff, err := s.Apply(t.Context(), changes, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// This file has all SQL that writes history, and all that moves a job: what sets its state, custody,
-// epoch and n. [tx.change] and submit call it.
+// This file has all SQL that writes history, and all that moves a job: what sets its state,
+// custody, epoch and n. [tx.change] and submit call it.
 
 // Changes of many jobs that differ in nothing but whose they are: most claims and most ends of
 // tasks, and the first events of a bulk submit. They are written together, in two statements for
@@ -264,8 +264,8 @@ func changed(before, after *job.Job) (columns uint32, values []any) {
 	return columns, values
 }
 
-// insertJob makes the row of a job, insertLimited one that is under limits or in an order. Its first
-// event is one of the changes that wait.
+// insertJob makes the row of a job, insertLimited one that is under limits or in an order. Its
+// first event is one of the changes that wait.
 var insertJob, insertLimited = inserting("", ""), inserting(", limit_keys, line, ordered, rank", ", ?, ?, ?, ?")
 
 func inserting(columns, values string) string {

@@ -118,8 +118,8 @@ func (t *tx) write(r *row, c job.Change, cause job.Cause, actor any, eff *store.
 }
 
 // change is the one function that changes a job: it writes the row that c makes of r and its
-// history, gives up its keys, and notes what it owes. c has been guarded, fenced and diverted; asked
-// is the digest of what was asked for. r becomes the new row.
+// history, gives up its keys, and notes what it owes. c has been guarded, fenced and diverted;
+// asked is the digest of what was asked for. r becomes the new row.
 func (t *tx) change(r *row, c job.Change, cause job.Cause, actor, asked any, eff *store.Effects) error {
 	if err := c.Check(); err != nil {
 		return err

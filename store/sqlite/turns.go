@@ -118,7 +118,8 @@ func (t *tx) oweTurns(tenant, key string) error {
 	return err
 }
 
-// A turnBatch is turns of one key that jobs of one owner get or give back. They are written together.
+// A turnBatch is turns of one key that jobs of one owner get or give back. They are written
+// together.
 type turnBatch struct {
 	spot
 	owner string

@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// An attachment is where a run works: in this process, which has the folder's lock then and runs the
-// jobs, or at the process that has it.
+// An attachment is where a run works: in this process, which has the folder's lock then and runs
+// the jobs, or at the process that has it.
 type attachment struct {
 	*target.Target
 	node  *node.Node   // nil: another process, or a server, runs the jobs

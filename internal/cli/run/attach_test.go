@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestOthers counts what pawl run runs besides its job: programs, and not tasks, of which it
+// TestOthers counts what pawl run runs besides its job: programs, and not tasks; it
 // handles none.
 func TestOthers(t *testing.T) {
 	n, err := node.Open(t.Context(), t.TempDir(), node.Options{})

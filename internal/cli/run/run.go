@@ -199,8 +199,8 @@ func (stopped) Error() string { return errLeft.Error() }
 
 func (stopped) Is(e error) bool { return e == errLeft }
 
-// attachments attaches and attends, again and again until the jobs have ended or are left. It returns
-// the last attachment.
+// attachments attaches and attends, again and again until the jobs have ended or are left. It
+// returns the last attachment.
 func (r *run) attachments(ctx context.Context, signals chan os.Signal) (s *attachment, err error) {
 	for {
 		next, err := r.attach(ctx, signals)

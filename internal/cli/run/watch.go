@@ -80,7 +80,8 @@ func (r *run) replay(ctx context.Context, s *attachment, id job.ID) error {
 	return nil
 }
 
-// catchUp looks at the jobs again at a new attachment. At the one before, not all may have become known.
+// catchUp looks at the jobs again at a new attachment. At the one before, not all may have become
+// known.
 func (r *run) catchUp(ctx context.Context, s *attachment) error {
 	for _, id := range r.order {
 		v, err := s.Job(ctx, id)

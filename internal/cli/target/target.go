@@ -179,8 +179,8 @@ func (at *Target) MakeWritable(ctx context.Context, o node.Options) error {
 const processTries = 4
 
 // Submit submits specs under an idempotency key; see [client.Client.Submit]. The process that was
-// asked may stop meanwhile: then another process of the folder gets them, or else this one takes the
-// folder.
+// asked may stop meanwhile: then another process of the folder gets them, or else this one takes
+// the folder.
 func (at *Target) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
 	if at.Server != nil || at.Node != nil {
 		return at.Client.Submit(ctx, key, specs...)

@@ -80,8 +80,8 @@ const (
 	tries    = 4  // how often an entry is tried
 )
 
-// newTour returns a tour of points in an order that follows from the seed. Each is to be passed up to
-// passes times.
+// newTour returns a tour of points in an order that follows from the seed. Each is to be passed up
+// to passes times.
 func newTour(seed uint64, passes int, points []string) *tour {
 	t := &tour{points: points, tries: map[string]int{}, got: map[string][]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 2))

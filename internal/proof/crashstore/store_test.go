@@ -24,7 +24,8 @@ import (
 var reads = map[string]bool{
 	"List": true, "Count": true, "Events": true, "Overdue": true, "Sessions": true, "Unattended": true, "Demand": true,
 	"Put": true, "Resources": true, "Delete": true,
-	"Annotate": true, "AddEvent": true, "Remove": true, "SetMode": true, "ChangeLimit": true, "Limits": true, "Turns": true, "Behind": true, "Reserve": true, "Moments": true,
+	"Annotate": true, "AddEvent": true, "Remove": true, "SetMode": true, "ChangeLimit": true, "Limits": true,
+	"Turns": true, "Behind": true, "Reserve": true, "Moments": true,
 	"Tests": true, "Groups": true,
 }
 
@@ -34,7 +35,8 @@ var finds = map[string]store.FindQuery{"held": {Session: job.NewID()}, "watched"
 // operations returns the names of the methods that have points.
 func operations() (names []string) {
 	for _, i := range []reflect.Type{
-		reflect.TypeFor[store.Jobs](), reflect.TypeFor[store.Leases](), reflect.TypeFor[store.Reader](), reflect.TypeFor[store.Resources](),
+		reflect.TypeFor[store.Jobs](), reflect.TypeFor[store.Leases](), reflect.TypeFor[store.Reader](),
+		reflect.TypeFor[store.Resources](),
 		reflect.TypeFor[store.Limits](), reflect.TypeFor[store.Groups](),
 	} {
 		for n := range i.NumMethod() {
@@ -76,10 +78,12 @@ func TestEveryOperationHasItsPoints(t *testing.T) {
 					t.Fatalf("there is no point %s", point)
 				}
 				c := exec.Command(os.Args[0], "-test.run=^TestEveryOperationHasItsPoints$")
-				c.Env = append(os.Environ(), crash.Variable+"="+point, "CRASHSTORE_TEST_CALL="+name, "CRASHSTORE_TEST_DIR="+test.dir)
+				c.Env = append(os.Environ(), crash.Variable+"="+point, "CRASHSTORE_TEST_CALL="+name,
+					"CRASHSTORE_TEST_DIR="+test.dir)
 				out, err := c.CombinedOutput()
 				if died := c.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL; died != test.dies || err == nil {
-					t.Errorf("at %s, with a store in %q: died %t (%v), want %t\n%s", point, test.dir, died, err, test.dies, out)
+					t.Errorf("at %s, with a store in %q: died %t (%v), want %t\n%s", point, test.dir, died, err,
+						test.dies, out)
 				}
 			}
 		})
