@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -94,6 +95,11 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")
 			env.Vars = append(env.Vars, soon)
+			env.Defer(func() { // a script that fails waits for what it began, and no one else ends that
+				if err := checks.End(env.WorkDir); err != nil {
+					env.T().Log(err)
+				}
+			})
 			if setup != nil {
 				setup(env)
 			}

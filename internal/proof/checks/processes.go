@@ -53,7 +53,9 @@ func Processes(dir string) ([]Process, error) {
 func End(dir string) error {
 	left, err := Processes(dir)
 	for _, p := range left {
-		err = errors.Join(err, syscall.Kill(p.PID, syscall.SIGKILL))
+		if e := syscall.Kill(p.PID, syscall.SIGKILL); e != syscall.ESRCH {
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }

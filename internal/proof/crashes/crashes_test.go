@@ -125,9 +125,7 @@ func TestCrashesOfThree(t *testing.T) {
 	if testenv.Long() {
 		strikes, points, jobs = 6, 12, 100
 	}
-	if left := h.storm(t.Context(), seed, jobs, strikes); left > strikes/2 {
-		t.Errorf("%d of %d strikes came too late", left, strikes)
-	}
+	h.storms(t.Context(), seed, jobs, strikes)
 	tour := newTour(seed, 1, crash.Points())
 	entries := tour.next()[:points]
 	tried, passed := h.points(t.Context(), seed, jobs*3/4, entries)
