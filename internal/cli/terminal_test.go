@@ -166,7 +166,7 @@ func TestTerminalQuestion(t *testing.T) {
 		p := newShell(t)
 		p.many(3)
 		s := p.run(100, 30, "--jobs=3", "jobs.yaml")
-		s.sees(`^3 jobs: 3 RUNNING`)
+		s.sees(`^sim-1 .* round \d`, `^sim-2 .* round \d`, `^sim-3 .* round \d`)
 		s.types(ctrlC)
 		s.sees(prompt)
 		s.types("l\n")

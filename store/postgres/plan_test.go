@@ -100,8 +100,7 @@ var uses = map[string][]string{
 // and with some that were taken when the tables looked different. A plan that a connection made at
 // one time stays with it for long. A role that is no superuser and owns no table has the same
 // plans, though row security asks for the tenant of each row first.
-func TestPlans(t *testing.T) {
-	t.Parallel()
+func TestPlans(t *testing.T) { // before those that run side by side: it has many steps, and none waits
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")
 	admin := connect(t, dsn)
@@ -118,6 +117,7 @@ func TestPlans(t *testing.T) {
 	// connections of the member that have made their plans before: those of the superuser have the
 	// same
 	var early []*planner
+	checks := 0
 	verdicts := map[string]*verdict{}
 	check := func(when string) {
 		now := []*planner{
@@ -129,7 +129,9 @@ func TestPlans(t *testing.T) {
 		for _, old := range early {
 			old.check(when + ", planned earlier")
 		}
-		early = append(early, now[1])
+		if checks++; testenv.Long() || checks%3 == 1 {
+			early = append(early, now[1])
+		}
 	}
 	check("empty")
 	must(t, admin, "ANALYZE")

@@ -87,7 +87,7 @@ func TestCrashes(t *testing.T) {
 	t.Run("side by side", func(t *testing.T) {
 		t.Run("at random moments", func(t *testing.T) {
 			t.Parallel()
-			jobs, strikes := 150, stormStrikes/2
+			jobs, strikes := 100, stormStrikes*2/5
 			if testenv.Long() {
 				jobs, strikes = 300, stormStrikes
 			}

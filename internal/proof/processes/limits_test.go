@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -59,7 +60,7 @@ SELECT l.line, held.jobs, (SELECT count(*) FROM beside) FROM lines l
 WHERE l.line IS NOT NULL AND held.n < may.most`
 )
 
-// TestLimitsSideBySide: 16 processes run tasks under a thousand keys, while limits are changed. No
+// TestLimitsSideBySide: many processes run tasks under a thousand keys, while limits are changed. No
 // key ever has more of them than it may, by their own account; nobody ever waits beside a free
 // place of which nobody knows, or that is not handed on while others run; and no two wait for each
 // other.
@@ -69,7 +70,11 @@ func TestLimitsSideBySide(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	const processes, keys, jobs, places, whole, most = 16, 1000, 2000, 2, 40, 5
+	const keys, places, whole, most = 1000, 2, 40, 5
+	processes, jobs := 8, 1000
+	if testenv.Long() {
+		processes, jobs = 16, 2000
+	}
 	dsn := shared(t)
 	admin, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
