@@ -434,7 +434,7 @@ func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys 
 			return job.Errorf(job.Invalid,
 				"system local: this process runs no programs: submit tasks only, or set Config.Machine")
 		}
-		n.Job.Machine = s.cfg.Machine
+		n.Job.Machine, n.Job.Watch = s.cfg.Machine, s.cfg.Machine
 	}
 	return s.setKeys(&spec, n, keys)
 }

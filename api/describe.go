@@ -92,7 +92,9 @@ var says = map[string]map[string]string{
 		"until": "For a blocked job: when it fails if the condition has not cleared; missing: never, as while " +
 			"something of it may still run.", "wish": "What it is asked to do and has not done yet.",
 		"wished_by": "Who made the newest wish.", "queue": "The queue in which it waits, or waited.",
-		"machine":  "Only processes of this machine run it; missing: any may.",
+		"machine": "Only processes of this machine run it; missing: any may.",
+		"watch": "Of a program: the watch that looks after it while it runs, which is the id of a machine, or " +
+			"SYSTEM/USER.",
 		"lane":     "The part of a worker's slots in which it is served.",
 		"priority": "0 goes first, 9 last.", "attempt": "The number of its attempt, from 1.",
 		"max_attempts": "Attempts in all.",

@@ -30,25 +30,21 @@ import (
 
 // Config configures the kind. All folders are absolute.
 type Config struct {
-	// Host is the machine on which programs run.
-	Host host.Host
-	// Runner launches programs and ends them.
-	Runner runner.Runner
+	// Local is the system on this machine.
+	Local System
+	// Remote finds the systems on other machines; nil: there are none.
+	Remote Remote
 	// Files holds inputs and archives.
 	Files files.FS
 	// Sources are where inputs from the web come from, by the scheme of their URL. A job with a URL
 	// of another scheme is refused.
 	Sources map[string]files.Source
-	// Work holds the folders of jobs, as <work>/<tenant>/<job id>.
-	Work string
 	// Archive holds the results of jobs that name no folder for them, as <archive>/<tenant>/<job
 	// id>.
 	Archive string
-	// Spool is the folder in which the messages of ends appear.
-	Spool string
 	// Own are the other files and folders of the service: its database, its token, the files of its
-	// runner. No job takes an input from them or puts results there. The same holds for Work,
-	// Archive and Spool.
+	// runner. No job takes an input from them or puts results there. The same holds for Archive and
+	// for the folders of Local.
 	Own []string
 	// Reconcile is how often the watcher looks at all programs, for ends that nobody told of; a
 	// minute by default.
@@ -90,6 +86,9 @@ type Kind struct {
 
 // New returns the kind. It does no I/O. A process that only reads needs no more than Config.Files.
 func New(cfg Config) *Kind {
+	if local := &cfg.Local; local.Watch == "" && local.Host != nil {
+		local.Watch = local.Host.ID()
+	}
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
 	}
@@ -166,7 +165,7 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	if len(j.Resolved) == 0 {
 		return engine.Files{}, job.Errorf(job.NotFound, "job %s has no files yet: it is %s", j.Name, j.State)
 	}
-	if h := k.cfg.Host; h != nil && j.Machine != "" && j.Machine != h.ID() {
+	if here := k.cfg.Local.Watch; here != "" && j.Machine != "" && j.Machine != here {
 		return engine.Files{}, job.Errorf(job.Unavailable,
 			"the files of job %s are on machine %s: ask a process there; pawl workers lists them", j.Name, j.Machine)
 	}
@@ -234,7 +233,7 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		if job.KindOf(err) == job.Invalid {
 			code = job.InvalidDefinition
 		}
-		return k.faulty(ctx, code, err)
+		return k.faulty(ctx, s, code, err)
 	}
 	if o, behind := k.catchUp(ctx, r, s); behind {
 		return o

@@ -124,16 +124,15 @@ func (h *house) spool() string { return filepath.Join(h.dir, "ends") }
 // start runs a service in the house.
 func (h *house) start(change ...func(*parts)) {
 	p := parts{rows: h.store, main: h.store, Config: app.Config{
-		Host: h.machine, Runner: h.runner, Files: fileslocal.FS{}, Spool: h.spool(),
-		Work: filepath.Join(h.dir, "work"), Archive: filepath.Join(h.dir, "archive"),
-		Grace: time.Second,
+		Local: app.System{Host: h.machine, Runner: h.runner, Work: filepath.Join(h.dir, "work"), Spool: h.spool()},
+		Files: fileslocal.FS{}, Archive: filepath.Join(h.dir, "archive"), Grace: time.Second,
 	}}
 	for _, f := range change {
 		f(&p)
 	}
 	h.kind = app.New(p.Config)
 	bus := &local.Broker{}
-	watcher := app.NewWatcher(h.kind, p.rows, bus)
+	watcher := app.NewWatcher(h.kind, h.kind.Local(), p.rows, bus)
 	h.eyes = watcher
 	tell := watcher.Exited
 	if p.deaf {

@@ -117,7 +117,7 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	if s.own() {
 		to = "" // it is published as a whole: no copies lie in it
 	}
-	if err := k.tidy(ctx, s.job.ID, to); err != nil && ctx.Err() == nil {
+	if err := k.tidy(ctx, s.sys, s.job.ID, to); err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to,
 			"error", err)
 	}
@@ -155,7 +155,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		if errors.Is(err, fs.ErrExist) {
 			code = job.ArchiveExists
 		}
-		return k.trouble(ctx, code, what, err)
+		return k.trouble(ctx, s, code, what, err)
 	}
 	var left *leavings
 	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
@@ -179,7 +179,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		return k.unarchived(s, verdict)
 	}
 	if !s.own() {
-		if err := k.cfg.Host.Files().Mkdir(ctx, k.marker(s.job.ID)); err != nil {
+		if err := s.sys.Host.Files().Mkdir(ctx, s.sys.marker(s.job.ID)); err != nil {
 			return fails("mark the job in the work folder", func() room { return k.workRoom(s, 0) }, err)
 		}
 		crash.At("archive.announced")
@@ -479,16 +479,16 @@ func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error)
 // clean removes the job's folder and what the runner keeps for it.
 func (k *Kind) clean(ctx context.Context, s *program) error {
 	if s.progress.Handle != nil {
-		if err := k.cfg.Runner.Clean(ctx, s.progress.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.sys.Runner.Clean(ctx, s.progress.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	crash.At("archive.forgotten")
-	made, err := k.made(s.job)
+	made, err := k.made(s.sys, s.job)
 	if err != nil {
 		return err
 	}
-	return k.cfg.Host.Files().Remove(ctx, made.folder)
+	return s.sys.Host.Files().Remove(ctx, made.folder)
 }
 
 // result returns what is kept of a job that has ended: how its program ended, and where its results

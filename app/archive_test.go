@@ -408,7 +408,7 @@ func TestCanceledWhileArchived(t *testing.T) {
 	t.Run("copies of a job that is being archived are left alone", func(t *testing.T) {
 		var h *house
 		h = open(t, once("put", func(ctx context.Context) {
-			if err := h.kind.Sweep(ctx, h.store); err != nil {
+			if err := h.kind.Sweep(ctx, h.kind.Local(), h.store); err != nil {
 				t.Error(err)
 			}
 		}))

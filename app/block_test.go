@@ -165,7 +165,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	h := openOn(t, memory{})
 	full := h.tmpfs("8m")
 	h.stop()
-	h.start(func(p *parts) { p.Work = full }, before(together(3, job.StagingInputs)))
+	h.start(func(p *parts) { p.Local.Work = full }, before(together(3, job.StagingInputs)))
 	empty := h.fill(full, 1<<20)
 	var ids []job.ID
 	for i := range 3 {
@@ -218,7 +218,7 @@ func TestFullFileSystemOfTwoSystems(t *testing.T) {
 	full := h.tmpfs("16m")
 	h.stop()
 	h.start(func(p *parts) {
-		p.Work = full
+		p.Local.Work = full
 		p.tests = map[string]recovery.Tester{app.TesterSpace: testers.Space{}}
 	})
 	if _, _, err := h.svc.Systems().Apply(h.ctx, []byte(`{"name":"desk","host":{"kind":"local"}}`), pawl.AnyVersion); err != nil {
@@ -263,7 +263,7 @@ func TestInputsThatNeverFit(t *testing.T) {
 	h := openOn(t, memory{})
 	small := h.tmpfs("2m")
 	h.stop()
-	h.start(func(p *parts) { p.Work = small })
+	h.start(func(p *parts) { p.Local.Work = small })
 	h.write(strings.Repeat("x", 3<<20), h.dir, "large")
 	s := shell("cat large")
 	s.Inputs = []job.Input{{From: filepath.Join(h.dir, "large")}}
@@ -377,7 +377,7 @@ func TestNoRoomForALaunch(t *testing.T) {
 			h.stop()
 			var once sync.Once
 			var empty func()
-			h.start(func(p *parts) { p.Work = full }, before(func(r *engine.Run) {
+			h.start(func(p *parts) { p.Local.Work = full }, before(func(r *engine.Run) {
 				if r.Job.State == at {
 					once.Do(func() { empty = h.fill(full, 0) })
 				}
@@ -408,18 +408,18 @@ func TestNoRoomForAWrapper(t *testing.T) {
 	var once sync.Once
 	var empty func()
 	h.start(func(p *parts) {
-		f := hostfake.New(p.Host)
+		f := hostfake.New(p.Local.Host)
 		f.Through(func(_ context.Context, name string, call func() error) error {
 			if name == "Start" {
 				once.Do(func() { empty = h.fill(full, 0) })
 			}
 			return call()
 		})
-		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Host, p.Runner, p.Work = f, r, full
+		p.Local.Host, p.Local.Runner, p.Local.Work = f, r, full
 	})
 	s, lines := h.noting()
 	s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil

@@ -83,7 +83,7 @@ func (k *Kind) places(ctx context.Context) (own []landmark) {
 	if own != nil {
 		return own
 	}
-	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Work, k.cfg.Archive, k.cfg.Spool}) {
+	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Local.Work, k.cfg.Archive, k.cfg.Local.Spool}) {
 		if name == "" {
 			continue
 		}
@@ -269,7 +269,7 @@ func (k *Kind) staysInside(ctx context.Context, s *program, field, folder string
 	if err != nil {
 		return err
 	}
-	real, err := files.Real(ctx, k.cfg.Host.Files(), folder)
+	real, err := files.Real(ctx, s.sys.Host.Files(), folder)
 	if err == nil && !below(real, dir) {
 		return wrong(place{field, strings.TrimPrefix(folder, s.dir+"/")}, "leads out of the job's folder, to "+real,
 			"give a path beside the input in place, not in it")
@@ -279,7 +279,7 @@ func (k *Kind) staysInside(ctx context.Context, s *program, field, folder string
 
 // realDir returns the real path of a job's folder, which is no link itself.
 func (k *Kind) realDir(ctx context.Context, s *program) (string, error) {
-	above, err := files.Real(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
+	above, err := files.Real(ctx, s.sys.Host.Files(), path.Dir(s.dir))
 	return path.Join(above, path.Base(s.dir)), err
 }
 
@@ -287,7 +287,7 @@ func (k *Kind) realDir(ctx context.Context, s *program) (string, error) {
 // of the runner's folder in it. The next step tells of what unlink cannot look at.
 func (k *Kind) unlink(ctx context.Context, s *program) error {
 	at := path.Join(s.dir, runner.Folder)
-	if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err == nil && real == at {
+	if real, err := files.Real(ctx, s.sys.Host.Files(), at); err == nil && real == at {
 		return nil
 	}
 	dir, err := k.realDir(ctx, s)
@@ -296,10 +296,10 @@ func (k *Kind) unlink(ctx context.Context, s *program) error {
 	}
 	for _, part := range []string{"", runner.Folder} {
 		at := path.Join(s.dir, part)
-		if real, err := files.Real(ctx, k.cfg.Host.Files(), at); err != nil || real == path.Join(dir, part) {
+		if real, err := files.Real(ctx, s.sys.Host.Files(), at); err != nil || real == path.Join(dir, part) {
 			continue
 		}
-		if err := k.cfg.Host.Files().Remove(ctx, at); err != nil {
+		if err := s.sys.Host.Files().Remove(ctx, at); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func guarded(t *testing.T) (h *house, own string) {
 	h.stop()
 	h.start(func(p *parts) {
 		p.Own = []string{own}
-		p.Work, p.Archive = filepath.Join(own, "work"), filepath.Join(own, "archive")
+		p.Local.Work, p.Archive = filepath.Join(own, "work"), filepath.Join(own, "archive")
 	})
 	h.write("secret", own, "token")
 	return h, own

@@ -97,12 +97,12 @@ func (c *caution) end(ctx context.Context) {
 func (x *watch) look(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	deadly := func(h runner.Handle) bool { return x.caution.deadly(h.Key.Job) }
 	if !x.caution.on && !slices.ContainsFunc(hs, deadly) {
-		return x.kind.cfg.Runner.Probe(ctx, hs)
+		return x.sys.Runner.Probe(ctx, hs)
 	}
 	all := make([]runner.Status, len(hs))
 	for i, h := range hs {
 		err := x.caution.look(ctx, h.Key.Job, func() error {
-			s, err := x.kind.cfg.Runner.Probe(ctx, hs[i:i+1])
+			s, err := x.sys.Runner.Probe(ctx, hs[i:i+1])
 			if err == nil {
 				all[i] = s[0]
 			}

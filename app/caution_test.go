@@ -70,7 +70,7 @@ func TestLooksThatKill(t *testing.T) {
 		h := open(t)
 		id := killed(h, 1)
 		n := &noting{spool: h.spool()}
-		h.start(func(p *parts) { n.Host, p.Host = p.Host, n })
+		h.start(func(p *parts) { n.Host, p.Local.Host = p.Local.Host, n })
 		if j := h.end(id); j.Code != job.ProgramFailed {
 			t.Errorf("%s %s", j.Code, j.Message)
 		}
@@ -85,7 +85,7 @@ func TestLooksThatKill(t *testing.T) {
 		h := open(t)
 		id := killed(h, 3)
 		n := &noting{spool: h.spool()}
-		h.start(deaf, func(p *parts) { n.Host, p.Host = p.Host, n })
+		h.start(deaf, func(p *parts) { n.Host, p.Local.Host = p.Local.Host, n })
 		j := h.end(id)
 		if j.Code != job.ProgramLost || !strings.Contains(j.Message,
 			"3 looks at what the program left have killed the process") {

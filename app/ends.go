@@ -28,7 +28,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 		return nil
 	}
 	strangers := map[string]runner.Key{}
-	fsys := x.kind.cfg.Host.Files()
+	fsys := x.sys.Host.Files()
 	for _, name := range slices.Sorted(maps.Keys(x.ends)) {
 		key, _, err := runner.ParseEndName(name)
 		if err != nil {
@@ -52,7 +52,7 @@ func (x *watch) takeIn(ctx context.Context) error {
 		var end runner.End
 		var torn error
 		err = x.caution.look(ctx, key.Job, func() error {
-			b, err := files.ReadFile(ctx, fsys, path.Join(x.kind.cfg.Spool, name), runner.MaxEnd)
+			b, err := files.ReadFile(ctx, fsys, path.Join(x.sys.Spool, name), runner.MaxEnd)
 			if err == nil {
 				end, torn = runner.ParseEnd(name, b)
 			}
@@ -150,7 +150,7 @@ func (x *watch) discard(ctx context.Context, name string) {
 	if name == "" {
 		return
 	}
-	if err := x.kind.cfg.Host.Files().Remove(ctx, path.Join(x.kind.cfg.Spool, name)); err != nil && ctx.Err() == nil {
+	if err := x.sys.Host.Files().Remove(ctx, path.Join(x.sys.Spool, name)); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("a message of an end stays in the spool until the next start", "name", name, "error", err)
 	}
 	crash.At("watch.discarded")

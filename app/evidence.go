@@ -36,7 +36,7 @@ const tailBytes = 2048
 // evidence returns what helps to find the cause of a failure. It leaves out what cannot be read.
 func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	ev := Evidence{
-		Attempt: s.job.Attempt, Command: s.argv(), Host: k.cfg.Host.ID(), Folder: s.dir, Usage: s.usage(),
+		Attempt: s.job.Attempt, Command: s.argv(), Host: s.sys.Host.ID(), Folder: s.dir, Usage: s.usage(),
 		Logs: map[string]string{},
 	}
 	if e := s.progress.End; e != nil {
@@ -47,7 +47,7 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 		ev.Suspended = brief(s.progress.Suspended)
 	}
 	for _, name := range []string{s.spec.Stdout, s.spec.Stderr} {
-		if b, err := tail(ctx, k.cfg.Host.Files(), path.Join(s.dir, name), tailBytes); err == nil && len(b) > 0 {
+		if b, err := tail(ctx, s.sys.Host.Files(), path.Join(s.dir, name), tailBytes); err == nil && len(b) > 0 {
 			b = bytes.ReplaceAll(b, []byte{0}, nil) // no database takes them
 			ev.Logs[name] = string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
 		}

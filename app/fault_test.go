@@ -63,9 +63,9 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, func(p *parts) {
-				f := runnerfake.New(p.Runner)
+				f := runnerfake.New(p.Local.Runner)
 				test.spoil(f)
-				p.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
+				p.Local.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
 			})
 			s, lines := h.noting()
 			j := h.end(h.submit(s))
@@ -87,12 +87,12 @@ func TestHostThatDiesHalfWay(t *testing.T) {
 			t.Parallel()
 			var f *hostfake.Host
 			h := open(t, func(p *parts) {
-				f = hostfake.New(p.Host)
-				r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+				f = hostfake.New(p.Local.Host)
+				r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Host, p.Runner, p.Reconcile, p.Grace = f, r, 20*time.Millisecond, 20*time.Millisecond
+				p.Local.Host, p.Local.Runner, p.Reconcile, p.Grace = f, r, 20*time.Millisecond, 20*time.Millisecond
 			})
 			s, lines := h.noting()
 			s.Retry.MaxAttempts = 100
@@ -129,7 +129,7 @@ func (h *house) ended(id job.ID) <-chan struct{} {
 func TestKillWhoseEndIsNotSeen(t *testing.T) {
 	h := open(t, func(p *parts) {
 		var killed atomic.Bool
-		f := runnerfake.New(p.Runner)
+		f := runnerfake.New(p.Local.Runner)
 		f.Through(func(_ context.Context, name string, call func() error) error {
 			if name == "Probe" && killed.CompareAndSwap(true, false) {
 				return job.Errorf(job.Unavailable, "unwell")
@@ -140,7 +140,7 @@ func TestKillWhoseEndIsNotSeen(t *testing.T) {
 			}
 			return err
 		})
-		p.Runner = f
+		p.Local.Runner = f
 	})
 	id := h.submit(shell("exec sleep 1000"))
 	h.until(id, state(job.Running))
@@ -156,18 +156,18 @@ func TestKillWhoseEndIsNotSeen(t *testing.T) {
 func TestHostWithoutTime(t *testing.T) {
 	h := open(t, func(p *parts) {
 		var asked atomic.Int32
-		f := hostfake.New(p.Host)
+		f := hostfake.New(p.Local.Host)
 		f.Through(func(_ context.Context, name string, call func() error) error {
 			if name == "Uptime" && asked.Add(1) == 2 { // the first was for the launch
 				return job.Errorf(job.Unavailable, "unwell")
 			}
 			return call()
 		})
-		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Spool})
+		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Host, p.Runner = f, r
+		p.Local.Host, p.Local.Runner = f, r
 	})
 	s, lines := h.noting()
 	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {
@@ -179,9 +179,9 @@ func TestHostWithoutTime(t *testing.T) {
 func TestWatchThatKeepsSilent(t *testing.T) {
 	var f *hostfake.Host
 	h := open(t, func(p *parts) {
-		f = hostfake.New(p.Host)
+		f = hostfake.New(p.Local.Host)
 		f.Drop(func(string) bool { return true })
-		p.Host = f
+		p.Local.Host = f
 	})
 	s, lines := h.noting()
 	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {

@@ -25,7 +25,7 @@ import (
 // folder with the id of the job as its name: a folder is there or not.
 const markersFolder = ".archiving"
 
-func (k *Kind) marker(id job.ID) string { return path.Join(k.cfg.Work, markersFolder, id.String()) }
+func (y *System) marker(id job.ID) string { return path.Join(y.Work, markersFolder, id.String()) }
 
 // stagingFolder returns the folder of copies for the service's own archive.
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
@@ -33,9 +33,9 @@ func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".stagin
 // tidy removes the rest of copying results to an archive, of all runs of the job, and then the
 // marker. to is the folder that the user named for the results; empty: none, or not known. Without
 // a marker it may be out of reach.
-func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
-	marker := k.marker(id)
-	_, unmarked := k.cfg.Host.Files().Stat(ctx, marker)
+func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, to string) error {
+	marker := y.marker(id)
+	_, unmarked := y.Host.Files().Stat(ctx, marker)
 	var left []error
 	for _, dir := range []string{k.stagingFolder(), to} {
 		if dir == "" {
@@ -56,13 +56,13 @@ func (k *Kind) tidy(ctx context.Context, id job.ID, to string) error {
 	if err := errors.Join(left...); err != nil {
 		return err
 	}
-	return k.cfg.Host.Files().Remove(ctx, marker)
+	return y.Host.Files().Remove(ctx, marker)
 }
 
-// Sweep tidies up behind jobs that ended while they were archived. It goes on after an error and
-// returns all errors together. It may be called at any time.
-func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
-	marked, err := files.Names(ctx, k.cfg.Host.Files(), path.Join(k.cfg.Work, markersFolder))
+// Sweep tidies up behind jobs of a system that ended while they were archived. It goes on after an
+// error and returns all errors together. It may be called at any time.
+func (k *Kind) Sweep(ctx context.Context, y *System, rows store.Reader) error {
+	marked, err := files.Names(ctx, y.Host.Files(), path.Join(y.Work, markersFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("sweep: %w", err)
 	}
@@ -85,7 +85,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 	}
 	var left []error
 	for _, j := range found {
-		if !j.State.Terminal() {
+		if !j.State.Terminal() || j.Watch != y.Watch {
 			continue
 		}
 		to := ""
@@ -94,7 +94,7 @@ func (k *Kind) Sweep(ctx context.Context, rows store.Reader) error {
 			if !s.own() {
 				to = s.to
 			}
-			err = k.tidy(ctx, j.ID, to)
+			err = k.tidy(ctx, y, j.ID, to)
 		}
 		if err != nil {
 			left = append(left, fmt.Errorf("sweep behind job %s: %w", j.ID, err))

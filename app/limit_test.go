@@ -31,9 +31,9 @@ func (c *clock) Uptime(ctx context.Context) (time.Duration, error) {
 func ticking(c *clock) func(*parts) {
 	return func(p *parts) {
 		if c.Host == nil {
-			c.Host = p.Host
+			c.Host = p.Local.Host
 		}
-		p.Host, p.Reconcile = c, 10*time.Millisecond
+		p.Local.Host, p.Reconcile = c, 10*time.Millisecond
 	}
 }
 
@@ -248,7 +248,7 @@ type passing struct {
 }
 
 func (p *passing) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
-	if q.Machine != "" && p.silent.Load() {
+	if q.Watch != "" && p.silent.Load() {
 		return nil, job.Errorf(job.Unavailable, "out for a moment")
 	}
 	return p.Reader.Find(ctx, q)

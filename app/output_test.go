@@ -281,7 +281,7 @@ func TestProgramWithoutRoom(t *testing.T) {
 	h := open(t)
 	full := h.tmpfs("1m")
 	h.stop()
-	h.start(func(p *parts) { p.Work = full })
+	h.start(func(p *parts) { p.Local.Work = full })
 	j := h.end(h.submit(shell("head -c 2000000 /dev/zero >large || exit 4")))
 	if j.Code != job.ProgramFailed {
 		t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
@@ -292,7 +292,7 @@ func TestUnwritableFolder(t *testing.T) {
 	h := open(t)
 	h.write("a file", h.dir, "not a folder")
 	h.stop()
-	h.start(func(p *parts) { p.Work = h.dir + "/not a folder" })
+	h.start(func(p *parts) { p.Local.Work = h.dir + "/not a folder" })
 	j := h.end(h.submit(shell("exit 0")))
 	if j.Code != job.StagingFailed || !strings.Contains(j.Message, "make the job's folder: "+h.dir+"/not a folder: not a directory") {
 		t.Errorf("%s %s: %s", j.State, j.Code, j.Message)

@@ -40,7 +40,7 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 			continue
 		}
 		if err != nil {
-			return k.inputTrouble(ctx, in, err)
+			return k.inputTrouble(ctx, s, in, err)
 		}
 		if size.Bytes < 0 {
 			size.Bytes, unsized = 0, append(unsized, in.From)
@@ -50,13 +50,13 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 	if o := k.writable(ctx, border, s); o != nil {
 		return *o
 	}
-	k.spread(ctx, k.cfg.Host.Files(), path.Dir(s.dir))
+	k.spread(ctx, s.sys.Host.Files(), path.Dir(s.dir))
 	err := k.unlink(ctx, s)
 	if err == nil {
-		err = k.cfg.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
+		err = s.sys.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
 	}
 	if err != nil {
-		return k.trouble(ctx, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
+		return k.trouble(ctx, s, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.folder")
 	o := k.resolved(s, all)
@@ -83,7 +83,7 @@ func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 
 // resolved returns the outcome of PROCESSING_INPUTS.
 func (k *Kind) resolved(s *program, staged Size) engine.Outcome {
-	s.given.System = s.system() + "@" + k.cfg.Host.ID()
+	s.given.System = s.system() + "@" + s.sys.Host.ID()
 	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
@@ -217,7 +217,7 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 		return &o
 	}
 	if err := k.try(ctx, border, s); err != nil {
-		o = k.trouble(ctx, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
+		o = k.trouble(ctx, s, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
 		return &o
 	}
 	return nil
@@ -226,7 +226,7 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 // try makes a folder where the copies of an archive will be, and removes it. Meanwhile there is a
 // marker, as for copies: after a crash here the job may be canceled before it runs again.
 func (k *Kind) try(ctx context.Context, border *border, s *program) error {
-	own, marker := k.cfg.Host.Files(), k.marker(s.job.ID)
+	own, marker := s.sys.Host.Files(), s.sys.marker(s.job.ID)
 	if err := own.Mkdir(ctx, marker); err != nil {
 		return k.full(ctx, k.workRoom(s, 0), err)
 	}

@@ -17,6 +17,7 @@ import (
 // A program is what a step knows of its job.
 type program struct {
 	job      *job.Job
+	sys      *System  // on which it runs
 	given    job.Spec // with its defaults and its macros
 	spec     job.Spec // with its macros replaced
 	environ  map[string]string
@@ -60,7 +61,11 @@ func sum(a, b int64) int64 {
 
 // open reads the documents of a job and replaces the macros.
 func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
-	s := &program{job: j}
+	sys, err := k.system(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	s := &program{job: j, sys: sys}
 	if len(j.Work) > 0 {
 		if err := json.Unmarshal(j.Work, &s.progress); err != nil {
 			return nil, fmt.Errorf("progress of job %s: %w", j.ID, err)
@@ -76,11 +81,10 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 		if err := json.Unmarshal(j.Request, &r.Spec); err != nil {
 			return nil, fmt.Errorf("request of job %s: %w", j.ID, err)
 		}
-		var err error
-		if r.Environ, err = k.environ(ctx, &r.Spec); err != nil {
+		if r.Environ, err = sys.environ(ctx, &r.Spec); err != nil {
 			return nil, err
 		}
-		r.Folder = path.Join(k.cfg.Work, j.Tenant, j.ID.String())
+		r.Folder = sys.folder(j)
 	}
 	r.Defaults(j.ID, j.Owner)
 	s.given, s.dir, s.to, s.environ = r.Spec, r.Folder, r.Results, r.Environ
@@ -89,18 +93,17 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 			return nil, err
 		}
 	}
-	var err error
 	s.spec, err = s.expand(s.given)
 	return s, err
 }
 
 // environ returns the variables of the system that macros of spec name.
-func (k *Kind) environ(ctx context.Context, spec *job.Spec) (map[string]string, error) {
+func (y *System) environ(ctx context.Context, spec *job.Spec) (map[string]string, error) {
 	names := spec.Variables()
 	if len(names) == 0 {
 		return nil, nil
 	}
-	list, err := k.cfg.Host.Environ(ctx)
+	list, err := y.Host.Environ(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("environment of the system: %w", err)
 	}
@@ -144,7 +147,7 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 	if a == nil || a.To == "" || a.On == job.ArchiveNever || job.Web(a.To) {
 		return ""
 	}
-	s := &program{job: j, given: *spec, dir: path.Join(k.cfg.Work, j.Tenant, j.ID.String())}
+	s := &program{job: j, given: *spec, dir: k.cfg.Local.folder(j)}
 	s.given.Defaults(j.ID, j.Owner)
 	only := job.Spec{Archive: &job.Archive{To: a.To}}
 	only, err := only.Expand(s.macro, func(name string) (string, bool) { return "${ENV:" + name + "}", true })

@@ -80,19 +80,19 @@ const compareAtOnce = 500
 // Compare asks the host what it knows of jobs, and compares that with the rows. newest is about how
 // many jobs it compares, the newest ones; 0: all. It changes nothing. A job that moves meanwhile
 // counts as agreed, because the process that has it asks the host itself.
-func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Report, error) {
-	rep := Report{Machine: k.cfg.Host.ID(), Behind: []Found{}, Unknown: []Found{}}
-	known, err := k.known(ctx, newest, &rep)
+func (k *Kind) Compare(ctx context.Context, y *System, rows store.Reader, newest int) (Report, error) {
+	rep := Report{Machine: y.Watch, Behind: []Found{}, Unknown: []Found{}}
+	known, err := k.known(ctx, y, newest, &rep)
 	if err != nil {
 		return rep, fmt.Errorf("ask the host: %w", err)
 	}
 	for part := range slices.Chunk(known, compareAtOnce) {
-		if err := k.compare(ctx, rows, part, &rep); err != nil {
+		if err := k.compare(ctx, y, rows, part, &rep); err != nil {
 			return rep, fmt.Errorf("compare with the host: %w", err)
 		}
 	}
 	for _, list := range [][]Found{rep.Behind, rep.Unknown} {
-		if err := k.probe(ctx, list); err != nil {
+		if err := y.probe(ctx, list); err != nil {
 			return rep, fmt.Errorf("look at programs: %w", err)
 		}
 	}
@@ -108,7 +108,7 @@ func (k *Kind) Compare(ctx context.Context, rows store.Reader, newest int) (Repo
 
 // known lists the jobs that the host knows by their folders, results, messages and marks, oldest
 // first. Jobs that are only archived count when all are asked for.
-func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, error) {
+func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Report) ([]Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
 		if all[id] == nil {
@@ -116,8 +116,8 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 		}
 		return all[id]
 	}
-	fsys := k.cfg.Host.Files()
-	if err := rep.tenants(ctx, fsys.List, k.cfg.Work, func(id job.ID, at string) { of(id).Folder = at }); err != nil {
+	fsys := y.Host.Files()
+	if err := rep.tenants(ctx, fsys.List, y.Work, func(id job.ID, at string) { of(id).Folder = at }); err != nil {
 		return nil, err
 	}
 	if newest == 0 {
@@ -126,7 +126,7 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 			return nil, err
 		}
 	}
-	messages, err := fsys.List(ctx, k.cfg.Spool)
+	messages, err := fsys.List(ctx, y.Spool)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (k *Kind) known(ctx context.Context, newest int, rep *Report) ([]Found, err
 			of(key.Job).spool = append(of(key.Job).spool, m.Name())
 		}
 	}
-	marked, err := k.cfg.Runner.Marked(ctx, newest)
+	marked, err := y.Runner.Marked(ctx, newest)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (r *Report) tenants(ctx context.Context, list func(context.Context, string)
 }
 
 // compare sorts jobs that the host knows by what their rows know.
-func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, rep *Report) error {
+func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known []Found, rep *Report) error {
 	find := func(known []Found) (map[job.ID]*job.Job, error) {
 		ids := make([]job.ID, len(known))
 		for i, f := range known {
@@ -199,7 +199,7 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 	var differ []Found
 	for _, f := range known {
 		f.row = before[f.Job]
-		differs, err := k.differs(ctx, &f)
+		differs, err := y.differs(ctx, &f)
 		if err := rep.unread(ctx, "job "+f.Job.String(), err); err != nil {
 			return err
 		}
@@ -233,11 +233,11 @@ func (k *Kind) compare(ctx context.Context, rows store.Reader, known []Found, re
 
 // differs asks the host what it knows of a job beyond its row, and reports whether there is
 // anything.
-func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
+func (y *System) differs(ctx context.Context, f *Found) (bool, error) {
 	row, marked := f.row, f.Program == Cleaned
 	key := runner.Key{Job: f.Job}
 	if row != nil {
-		if row.Machine != k.cfg.Host.ID() || row.Custody == job.Worker {
+		if row.Watch != y.Watch || row.Custody == job.Worker {
 			return false, nil
 		}
 		f.Name, f.State = row.Name, row.State
@@ -248,7 +248,7 @@ func (k *Kind) differs(ctx context.Context, f *Found) (bool, error) {
 		return false, nil // its mark alone: it was deleted, or all is well
 	}
 	// without a folder only the mark is asked for
-	past, err := k.cfg.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(k.cfg.Work, f.Job.String())))
+	past, err := y.Runner.Past(ctx, key, cmp.Or(f.Folder, path.Join(y.Work, f.Job.String())))
 	if err != nil {
 		return false, err
 	}
@@ -285,7 +285,7 @@ func proves(j *job.Job) bool {
 }
 
 // probe finds out which programs run.
-func (k *Kind) probe(ctx context.Context, list []Found) error {
+func (y *System) probe(ctx context.Context, list []Found) error {
 	var at []*Found
 	var handles []runner.Handle
 	for i := range list {
@@ -296,11 +296,11 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 	if len(handles) == 0 {
 		return nil
 	}
-	states, err := k.cfg.Runner.Probe(ctx, handles)
+	states, err := y.Runner.Probe(ctx, handles)
 	if err != nil {
 		return err
 	}
-	uptime, err := k.cfg.Host.Uptime(ctx)
+	uptime, err := y.Host.Uptime(ctx)
 	if err != nil {
 		return err
 	}
@@ -321,9 +321,9 @@ func (k *Kind) probe(ctx context.Context, list []Found) error {
 // its messages, and copies that were not published. If the job has ended in the database, it ends
 // the program and removes nothing. Results in an archive stay. It may be called again after an
 // error.
-func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
+func (k *Kind) EndUnknown(ctx context.Context, y *System, f *Found) error {
 	for _, open := range f.open {
-		fate, err := k.cfg.Runner.Settle(ctx, open, f.Folder)
+		fate, err := y.Runner.Settle(ctx, open, f.Folder)
 		if err != nil {
 			return err
 		}
@@ -332,7 +332,7 @@ func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 		}
 	}
 	if f.handle != nil {
-		if err := k.cfg.Runner.Kill(ctx, *f.handle, k.cfg.Grace); err != nil {
+		if err := y.Runner.Kill(ctx, *f.handle, k.cfg.Grace); err != nil {
 			return err
 		}
 	}
@@ -342,19 +342,19 @@ func (k *Kind) EndUnknown(ctx context.Context, f *Found) error {
 	}
 	if f.Folder != "" {
 		key := runner.Key{Job: f.Job, Attempt: max(1, f.Attempt), Launch: max(1, f.Launch)}
-		if err := k.cfg.Runner.Clean(ctx, key, f.Folder); err != nil {
+		if err := y.Runner.Clean(ctx, key, f.Folder); err != nil {
 			return err
 		}
-		if err := k.cfg.Host.Files().Remove(ctx, f.Folder); err != nil {
+		if err := y.Host.Files().Remove(ctx, f.Folder); err != nil {
 			return err
 		}
 	}
 	for _, name := range f.spool {
-		if err := k.cfg.Host.Files().Remove(ctx, path.Join(k.cfg.Spool, name)); err != nil {
+		if err := y.Host.Files().Remove(ctx, path.Join(y.Spool, name)); err != nil {
 			return err
 		}
 	}
-	if err := k.tidy(ctx, f.Job, ""); err != nil {
+	if err := k.tidy(ctx, y, f.Job, ""); err != nil {
 		return err
 	}
 	f.Removed = f.Folder != "" || f.spool != nil

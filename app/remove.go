@@ -13,18 +13,21 @@ type made struct{ folder, results string }
 
 // made returns the folders of a job. They follow from its id and tenant, because its documents may
 // name any folder.
-func (k *Kind) made(j *job.Job) (made, error) {
+func (k *Kind) made(y *System, j *job.Job) (made, error) {
 	if err := job.CheckTenant(j.Tenant); err != nil {
 		return made{}, job.Errorf(job.Conflict, "the files of job %s have to be removed by hand: %w", j.ID, err)
 	}
-	in := func(root string) string { return path.Join(root, j.Tenant, j.ID.String()) }
-	return made{in(k.cfg.Work), in(k.cfg.Archive)}, nil
+	return made{y.folder(j), path.Join(k.cfg.Archive, j.Tenant, j.ID.String())}, nil
 }
 
 // Remove implements [engine.Remover]. It removes the job's folder, its results in the service's own
 // archive, and copies of results that were never published. Results in a folder of the user stay.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
-	made, err := k.made(j)
+	y, err := k.system(ctx, j)
+	if err != nil {
+		return err
+	}
+	made, err := k.made(y, j)
 	if err != nil {
 		return err
 	}
@@ -37,18 +40,18 @@ func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	}
 	// It may have ended while it was archived: then there are copies that no sweep finds once the
 	// row is gone.
-	if err := k.tidy(ctx, j.ID, to); err != nil {
+	if err := k.tidy(ctx, y, j.ID, to); err != nil {
 		return stays("copies of results", j.ID, err)
 	}
-	if j.Launch > 0 && k.cfg.Runner != nil {
-		if err := k.cfg.Runner.Clean(ctx, key(j), made.folder); err != nil {
+	if j.Launch > 0 && y.Runner != nil {
+		if err := y.Runner.Clean(ctx, key(j), made.folder); err != nil {
 			return stays("launch files", j.ID, err)
 		}
 	}
 	for _, at := range []struct {
 		fs   files.FS
 		name string
-	}{{k.cfg.Host.Files(), made.folder}, {k.cfg.Files, made.results}} {
+	}{{y.Host.Files(), made.folder}, {k.cfg.Files, made.results}} {
 		if err := at.fs.Remove(ctx, at.name); err != nil {
 			return stays("files", j.ID, err)
 		}

@@ -242,7 +242,7 @@ func testRestore(t *testing.T, db database) {
 	}
 	h = openOn(t, db, wide, func(p *parts) {
 		p.step = func(k mortal) engine.Kind { return keeper{k, keep, arrive} }
-		p.Runner = dier{p.Runner, func(ctx context.Context, k runner.Key) bool {
+		p.Local.Runner = dier{p.Local.Runner, func(ctx context.Context, k runner.Key) bool {
 			l := named(k.Job)
 			if l.at != intent {
 				return false
@@ -296,7 +296,7 @@ func testRestore(t *testing.T, db database) {
 	// What is lost.
 	h.start(wide, func(p *parts) {
 		p.step = func(k mortal) engine.Kind { return stumbler{k} }
-		p.Runner = dier{p.Runner, func(_ context.Context, k runner.Key) bool { return named(k.Job).at == revoked && k.Launch == 1 }}
+		p.Local.Runner = dier{p.Local.Runner, func(_ context.Context, k runner.Key) bool { return named(k.Job).at == revoked && k.Launch == 1 }}
 	})
 	for _, l := range jobs {
 		if l.at == notYet {
@@ -391,7 +391,7 @@ func (l *lost) line(attempt int) string { return fmt.Sprintf("%s, attempt %d", l
 // compared holds what the host is found to know beyond the database against testdata/restore.txt.
 func compared(h *house, jobs []*lost) {
 	h.Helper()
-	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	rep, err := h.kind.Compare(h.ctx, h.kind.Local(), h.store, 0)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -427,7 +427,7 @@ func compared(h *house, jobs []*lost) {
 // endUnknown ends what the database does not know. Results stay.
 func endUnknown(h *house) {
 	h.Helper()
-	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	rep, err := h.kind.Compare(h.ctx, h.kind.Local(), h.store, 0)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -437,7 +437,7 @@ func endUnknown(h *house) {
 	for _, f := range rep.Unknown {
 		copies := filepath.Join(h.dir, "archive", ".staging", ".pawl-"+f.Job.String()+"-5")
 		h.write("a result", copies, "file")
-		if err := h.kind.EndUnknown(h.ctx, &f); err != nil {
+		if err := h.kind.EndUnknown(h.ctx, h.kind.Local(), &f); err != nil {
 			h.Error(err)
 		}
 		if exists(copies) {
@@ -447,7 +447,7 @@ func endUnknown(h *house) {
 			h.Errorf("%+v; its folder is there: %t, its results: %t", f, exists(f.Folder), exists(f.Results))
 		}
 	}
-	rep, err = h.kind.Compare(h.ctx, h.store, 0)
+	rep, err = h.kind.Compare(h.ctx, h.kind.Local(), h.store, 0)
 	if err != nil || len(rep.Unknown) != 1 || rep.Unknown[0].Results == "" || rep.Unknown[0].Program != app.Cleaned {
 		h.Errorf("unknown after that: %+v, %v", rep.Unknown, err)
 	}

@@ -23,18 +23,18 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 	if !r.First() {
 		return engine.Outcome{}, false
 	}
-	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)
+	past, err := s.sys.Runner.Past(ctx, key(&r.Job), s.dir)
 	switch {
 	case err != nil && (r.Job.Live || job.KindOf(err) == job.Unavailable && !job.Shortage(err)):
 		return k.unsettled(ctx, r, err), true
 	case err != nil && r.Job.State == job.Archiving: // it launches nothing, and tells what is wrong
 		return engine.Outcome{}, false
 	case err != nil:
-		return k.trouble(ctx, job.StagingFailed, "look for launches in the job's folder", err), true
+		return k.trouble(ctx, s, job.StagingFailed, "look for launches in the job's folder", err), true
 	case past.Mark != nil && s.progress.Manifest == nil: // with a manifest in the row the archive proves itself
 		return k.ended(ctx, s, past.Mark), true
 	}
-	last, err := k.newest(ctx, past, s.dir)
+	last, err := s.newest(ctx, past)
 	switch {
 	case err != nil:
 		return k.unsettled(ctx, r, err), true
@@ -54,12 +54,12 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 
 // newest returns the last launch that was started, after it has made sure that no armed launch can
 // still start; nil: none was.
-func (k *Kind) newest(ctx context.Context, p runner.Past, dir string) (last *runner.Handle, err error) {
+func (s *program) newest(ctx context.Context, p runner.Past) (last *runner.Handle, err error) {
 	if n := len(p.Started); n > 0 {
 		last = &p.Started[n-1]
 	}
 	for _, open := range p.Open {
-		fate, err := k.cfg.Runner.Settle(ctx, open, dir)
+		fate, err := s.sys.Runner.Settle(ctx, open, s.dir)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *program, h runner
 
 // ranBefore ends a job whose launch the host has refused.
 func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *program) engine.Outcome {
-	past, err := k.cfg.Runner.Past(ctx, key(&r.Job), s.dir)
+	past, err := s.sys.Runner.Past(ctx, key(&r.Job), s.dir)
 	if err != nil {
 		return k.unsettled(ctx, r, err)
 	}

@@ -82,7 +82,7 @@ func (h humble) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 // readsHumbly has the service read files of jobs as an owner does who is not root.
 func readsHumbly(t *testing.T) func(*parts) {
 	t.Helper()
-	return func(p *parts) { p.Host = machine{p.Host, humble{}} }
+	return func(p *parts) { p.Local.Host = machine{p.Local.Host, humble{}} }
 }
 
 // skipped returns what the manifest of an archive says that is not in it.
@@ -245,7 +245,7 @@ func TestHolesStayHoles(t *testing.T) {
 	h := openOn(t, memory{})
 	small := h.tmpfs("16m")
 	h.stop()
-	h.start(func(p *parts) { p.Work, p.Archive = small+"/work", small+"/archive" })
+	h.start(func(p *parts) { p.Local.Work, p.Archive = small+"/work", small+"/archive" })
 	core := h.submit(shell("truncate -s 1T core; echo x | dd of=core seek=7 conv=notrunc; exit 1"))
 	to := shell("truncate -s 1T core; truncate -s 4E a b c; echo y >> core")
 	to.Archive = &job.Archive{To: h.dir + "/results"}
@@ -300,7 +300,7 @@ func TestRoomForOneJob(t *testing.T) {
 			h := openOn(t, db)
 			small := h.tmpfs("16m")
 			h.stop()
-			h.start(func(p *parts) { p.Work = small })
+			h.start(func(p *parts) { p.Local.Work = small })
 			if err := h.svc.SetLimit(h.ctx, job.Limit{Key: job.SystemKey(job.SystemLocal), Most: 1, Ahead: 1}); err != nil {
 				t.Fatal(err)
 			}
@@ -582,7 +582,7 @@ func shellIn(dir, script string) (string, error) {
 func TestCompareNamesWhatCannotBeRead(t *testing.T) {
 	h := open(t, readsHumbly(t), func(p *parts) {
 		var err error
-		if p.Runner, err = process.Open(context.Background(), process.Config{Host: p.Host, Spool: p.Spool}); err != nil {
+		if p.Local.Runner, err = process.Open(context.Background(), process.Config{Host: p.Local.Host, Spool: p.Local.Spool}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -597,7 +597,7 @@ func TestCompareNamesWhatCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rep, err := h.kind.Compare(h.ctx, h.store, 0)
+	rep, err := h.kind.Compare(h.ctx, h.kind.Local(), h.store, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -624,7 +624,7 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 	for _, id := range ids { // whichever comes first
 		heal := f.Inject(filesfake.Fault{Op: "Remove", Name: ".pawl-" + id.String() + "-9", Err: fs.ErrPermission})
-		if err := h.kind.Sweep(h.ctx, h.store); !errors.Is(err, fs.ErrPermission) {
+		if err := h.kind.Sweep(h.ctx, h.kind.Local(), h.store); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("the sweep says %v", err)
 		}
 		left, err := f.List(h.ctx, staged)

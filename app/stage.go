@@ -36,9 +36,9 @@ type stagedFile struct {
 
 // asStaged reports whether an entry of the job's folder is still what was staged there: the same
 // link, or the same file with the same content. top is the job's folder.
-func (k *Kind) asStaged(ctx context.Context, s stagedFiles, top string, e files.Entry) bool {
-	was, ok := s[e.Name]
-	fsys := k.cfg.Host.Files()
+func (s *program) asStaged(ctx context.Context, list stagedFiles, top string, e files.Entry) bool {
+	was, ok := list[e.Name]
+	fsys := s.sys.Host.Files()
 	if !ok {
 		return false
 	}
@@ -81,7 +81,7 @@ type described struct {
 
 // staged reads the list of staged files. If it is gone, everything counts as made by the program.
 func (k *Kind) staged(ctx context.Context, s *program) stagedFiles {
-	b, err := files.ReadFile(ctx, k.cfg.Host.Files(), path.Join(s.dir, describedFile), maxDescribed)
+	b, err := files.ReadFile(ctx, s.sys.Host.Files(), path.Join(s.dir, describedFile), maxDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil
@@ -114,7 +114,7 @@ func (g *stager) mkdir(ctx context.Context, field, name string, mode fs.FileMode
 	if err := g.staysInside(ctx, g.program, field, name); err != nil {
 		return err
 	}
-	dst := g.cfg.Host.Files()
+	dst := g.sys.Host.Files()
 	if name == g.dir {
 		return dst.Mkdir(ctx, name)
 	}
@@ -167,13 +167,13 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 			if job.Blocking(err) != nil {
 				g.takeBack(ctx)
 			}
-			return k.inputTrouble(ctx, in, err)
+			return k.inputTrouble(ctx, s, in, err)
 		}
 		crash.At("stage.copied")
 	}
 	for _, f := range slices.Backward(g.folders) {
-		if err := files.Seal(ctx, k.cfg.Host.Files(), f.name, f.mode); err != nil {
-			return k.trouble(ctx, job.StagingFailed, "set the rights of "+f.name, err)
+		if err := files.Seal(ctx, s.sys.Host.Files(), f.name, f.mode); err != nil {
+			return k.trouble(ctx, s, job.StagingFailed, "set the rights of "+f.name, err)
 		}
 	}
 	b, err := json.Marshal(described{
@@ -184,9 +184,9 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
-	if err := k.cfg.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b),
+	if err := s.sys.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b),
 		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
-		return k.trouble(ctx, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
+		return k.trouble(ctx, s, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")
 	o := engine.Next(job.StagingJob)
@@ -202,7 +202,7 @@ func (g *stager) takeBack(ctx context.Context) {
 	for name, f := range g.list {
 		at := path.Join(g.dir, name)
 		if f.Link == "" && g.staysInside(ctx, g.program, "", path.Dir(at)) == nil {
-			g.cfg.Host.Files().Remove(ctx, at) //nolint:errcheck // it is copied again anyway
+			g.sys.Host.Files().Remove(ctx, at) //nolint:errcheck // it is copied again anyway
 		}
 	}
 }
@@ -286,7 +286,7 @@ func leftOut(names []string) string {
 // input puts a file, or a folder with everything in it, into the job's folder, or links it there.
 // real is from with its links followed: what was looked at is what is copied.
 func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
-	in, dst := g.spec.Inputs[i], g.cfg.Host.Files()
+	in, dst := g.spec.Inputs[i], g.sys.Host.Files()
 	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)
 	if err := g.staysInside(ctx, g.program, field, path.Dir(to)); err != nil {
 		return err
@@ -343,7 +343,7 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 // staged at to and called name. For any other entry without content it returns the error.
 func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error {
 	l, ok := errors.AsType[*files.LinkError](e.Err)
-	dst, can := g.cfg.Host.Files().(files.Linker)
+	dst, can := g.sys.Host.Files().(files.Linker)
 	if !ok || !can || l.Folder == "" {
 		return e.Err
 	}
@@ -377,7 +377,7 @@ func (e *changedError) Error() string {
 
 // file copies a file of an input to a name in the job's folder, and notes it.
 func (g *stager) file(ctx context.Context, from, to, name, want string) error {
-	c, err := files.Copy(ctx, g.cfg.Host.Files(), to, g.cfg.Files, from,
+	c, err := files.Copy(ctx, g.sys.Host.Files(), to, g.cfg.Files, from,
 		files.CopyOptions{Progress: g.move, Whole: want != ""})
 	return g.record(ctx, to, name, want, c, err)
 }
@@ -388,7 +388,7 @@ func (g *stager) record(ctx context.Context, to, name, want string, c files.Copi
 	if err != nil {
 		return err
 	}
-	dst := g.cfg.Host.Files()
+	dst := g.sys.Host.Files()
 	if want != "" && c.SHA256 != want {
 		return errors.Join(&changedError{want, c.SHA256}, dst.Remove(ctx, to))
 	}

@@ -18,7 +18,7 @@ import (
 // stageJob puts the script and the folders of the logs beside the inputs. If a program cannot be
 // started and that can be seen, it says so before the launch.
 func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outcome {
-	fsys := k.cfg.Host.Files()
+	fsys := s.sys.Host.Files()
 	for field, name := range map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr} {
 		full, err := s.inside(field, name)
 		if err == nil {
@@ -31,30 +31,30 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 			err = fsys.Mkdir(ctx, path.Dir(full))
 		}
 		if err == nil && s.job.Attempt > 1 {
-			err = k.clearLog(ctx, full)
+			err = s.clearLog(ctx, full)
 		}
 		if err != nil {
-			return k.trouble(ctx, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
+			return k.trouble(ctx, s, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
 		}
 	}
 	if s.spec.Script != "" {
 		o := files.PutOptions{Mode: 0o700, NoSync: true}
 		if err := fsys.Put(ctx, path.Join(s.dir, scriptFile), strings.NewReader(s.spec.Script), o); err != nil {
-			return k.trouble(ctx, job.StagingFailed, "write the script",
+			return k.trouble(ctx, s, job.StagingFailed, "write the script",
 				k.full(ctx, k.workRoom(s, int64(len(s.spec.Script))), err))
 		}
 		crash.At("stage.script")
 	}
 	if err := k.startable(ctx, s); err != nil {
-		return k.faulty(ctx, job.LaunchFailed, err)
+		return k.faulty(ctx, s, job.LaunchFailed, err)
 	}
 	return engine.Next(job.SubmittingJob)
 }
 
 // clearLog removes what an earlier attempt left in the place of a log, unless it is a plain file. A
 // folder cannot be opened, a pipe waits for a reader, and a link may lead anywhere.
-func (k *Kind) clearLog(ctx context.Context, name string) error {
-	fsys := k.cfg.Host.Files()
+func (s *program) clearLog(ctx context.Context, name string) error {
+	fsys := s.sys.Host.Files()
 	infos, err := fsys.List(ctx, path.Dir(name))
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 	} else if !strings.HasPrefix(s.spec.Script, "#!") {
 		return nil
 	}
-	fsys := k.cfg.Host.Files()
+	fsys := s.sys.Host.Files()
 	reportAt(ctx, name)
 	info, err := fsys.Stat(ctx, name)
 	switch {
@@ -99,7 +99,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its "+
 			"interpreter before it, such as [python3, %s]", shown, shown)
 	}
-	interpreter, ok := k.interpreter(ctx, name)
+	interpreter, ok := s.interpreter(ctx, name)
 	if !ok {
 		return nil
 	}
@@ -119,8 +119,8 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 }
 
 // interpreter returns the interpreter in the first line of a script. Linux reads 256 bytes.
-func (k *Kind) interpreter(ctx context.Context, name string) (string, bool) {
-	f, err := k.cfg.Host.Files().Open(ctx, name)
+func (s *program) interpreter(ctx context.Context, name string) (string, bool) {
+	f, err := s.sys.Host.Files().Open(ctx, name)
 	if err != nil {
 		return "", false
 	}

@@ -18,7 +18,7 @@ import (
 // an intent without an outcome settles it first, so that no attempt is launched twice.
 func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Outcome {
 	if r.Job.Live {
-		fate, err := k.cfg.Runner.Settle(ctx, key(&r.Job), s.dir)
+		fate, err := s.sys.Runner.Settle(ctx, key(&r.Job), s.dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && k.removed(ctx, s):
 			msg := "the job's folder is gone, and with it what was known of its launch"
@@ -42,7 +42,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 			return engine.Back()
 		}
 		crash.At("submit.intent")
-		h, err := k.cfg.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
+		h, err := s.sys.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
 		crash.At("submit.launched")
 		if err == nil {
 			return k.launched(ctx, r, s, h)
@@ -56,7 +56,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 		var fate runner.Fate
 		var unsettled error
 		if !errors.Is(err, runner.ErrNotArmed) {
-			fate, unsettled = k.cfg.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
+			fate, unsettled = s.sys.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
 		}
 		full := k.full(ctx, k.workRoom(s, 0), err)
 		switch {
@@ -67,7 +67,7 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 		case ctx.Err() != nil:
 			return engine.Back().Set(job.Patch{Over: true})
 		case job.Blocking(full) != nil:
-			return k.trouble(ctx, job.LaunchFailed, "launch", full).Set(job.Patch{Over: true})
+			return k.trouble(ctx, s, job.LaunchFailed, "launch", full).Set(job.Patch{Over: true})
 		case errors.Is(err, runner.ErrArmed):
 			try-- // revoked by a run that the row has forgotten: the next number may be free
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
@@ -88,7 +88,7 @@ const launchTries = 3
 // launched hands the job to the watcher. If a cancel came meanwhile, it ends the program at once.
 func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner.Handle) engine.Outcome {
 	if r.Job.Wish == job.WishCancel {
-		if err := k.cfg.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
+		if err := s.sys.Runner.Kill(ctx, h, k.cfg.Grace); err != nil {
 			return k.unsettled(ctx, r, fmt.Errorf("end the program: %w", err))
 		}
 		return engine.Back().Set(job.Patch{Over: true})
@@ -114,7 +114,7 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 // removed reports whether the job's folder was removed, so that nothing of it can start. If the
 // folder above it is gone too, the file system may just not be mounted.
 func (k *Kind) removed(ctx context.Context, s *program) bool {
-	fsys := k.cfg.Host.Files()
+	fsys := s.sys.Host.Files()
 	_, above := fsys.Stat(ctx, path.Dir(s.dir))
 	_, own := fsys.Stat(ctx, path.Join(s.dir, runner.Folder))
 	return above == nil && errors.Is(own, fs.ErrNotExist)
@@ -136,7 +136,7 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 			continue
 		}
 		if in.Optional {
-			if _, err := k.cfg.Host.Files().Stat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+			if _, err := s.sys.Host.Files().Stat(ctx, name); errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 		}

@@ -35,8 +35,8 @@ func (l *launcher) Launch(ctx context.Context, k runner.Key, p runner.Plan) (run
 // launching replaces the first launch.
 func launching(l *launcher) func(*parts) {
 	return func(p *parts) {
-		l.Runner = p.Runner.(*process.Runner)
-		p.Runner = l
+		l.Runner = p.Local.Runner.(*process.Runner)
+		p.Local.Runner = l
 	}
 }
 

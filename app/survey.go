@@ -104,7 +104,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		folders: map[string]fs.FileMode{}, required: p.required,
 		met: make([]int, len(p.required)),
 	}, k.staged(ctx, s)
-	top, err := files.Resolve(ctx, k.cfg.Host.Files(), s.dir)
+	top, err := files.Resolve(ctx, s.sys.Host.Files(), s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		top, err = s.dir, nil
 	}
@@ -118,7 +118,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
 			return skip(e)
-		case k.asStaged(ctx, inputs, top, e):
+		case s.asStaged(ctx, inputs, top, e):
 			return nil
 		case e.Err != nil && e.Info.IsDir(): // it was counted when it was visited for the first time
 			if left.count(e.Name, -1); !fits(p.exclude, e.Name) {
@@ -151,13 +151,13 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		}
 		return nil
 	}
-	err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
-	if m, can := k.cfg.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
+	err = files.Tree(ctx, s.sys.Host.Files(), top, visit)
+	if m, can := s.sys.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
 		// The program took the rights of its own folder away, which is Pawl's. What a link in its
 		// place leads to is not.
 		if own, ownErr := k.realDir(ctx, s); ownErr == nil && own == top {
 			if err = m.Chmod(ctx, top, 0o700); err == nil {
-				err = files.Tree(ctx, k.cfg.Host.Files(), top, visit)
+				err = files.Tree(ctx, s.sys.Host.Files(), top, visit)
 			}
 		}
 	}
@@ -218,11 +218,11 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 			o := files.CopyOptions{Settled: settled, Progress: move}
 			// its name is durable with that of the manifest, which comes last
 			o.Passing = m.whole() && path.Dir(to) == staged
-			c, err = files.Copy(ctx, k.cfg.Files, to, k.cfg.Host.Files(), e.Path, o)
+			c, err = files.Copy(ctx, k.cfg.Files, to, s.sys.Host.Files(), e.Path, o)
 		}
 		switch {
 		case spoilsOne(err):
-			if _, statErr := k.cfg.Host.Files().Stat(ctx, s.dir); statErr != nil {
+			if _, statErr := s.sys.Host.Files().Stat(ctx, s.dir); statErr != nil {
 				return nil, err // all of it is gone
 			}
 			left.lose(e.Name, err)

@@ -35,7 +35,7 @@ type room struct {
 
 // workRoom returns the room for the jobs' folders. While it is full, no more programs come there.
 func (k *Kind) workRoom(s *program, need int64) room {
-	return room{k.cfg.Host.Files(), k.cfg.Work, need, s.system(), s.hold()}
+	return room{s.sys.Host.Files(), s.sys.Work, need, s.system(), s.hold()}
 }
 
 // resultRoom returns the room for the results of a job.
@@ -140,7 +140,7 @@ func roughly(n int64) int64 {
 
 // trouble returns the outcome of a step that failed at what. code is for a failure that is no
 // block.
-func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err error) engine.Outcome {
+func (k *Kind) trouble(ctx context.Context, s *program, code job.Code, what string, err error) engine.Outcome {
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
@@ -150,7 +150,7 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 	}
 	if b := job.Blocking(err); b != nil {
 		// it was found out here, and other machines may have other troubles
-		b.Message, b.Machine = what, k.cfg.Host.ID()
+		b.Message, b.Machine = what, s.job.Machine
 		return engine.Block(b)
 	}
 	if errors.Is(err, syscall.EDQUOT) {
@@ -160,9 +160,9 @@ func (k *Kind) trouble(ctx context.Context, code job.Code, what string, err erro
 }
 
 // faulty returns the outcome of a step that fails the same way each time, unless it met a shortage.
-func (k *Kind) faulty(ctx context.Context, code job.Code, err error) engine.Outcome {
+func (k *Kind) faulty(ctx context.Context, s *program, code job.Code, err error) engine.Outcome {
 	if ctx.Err() != nil || job.Shortage(err) {
-		return k.trouble(ctx, code, "look at the job", err)
+		return k.trouble(ctx, s, code, "look at the job", err)
 	}
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 }
@@ -186,7 +186,7 @@ func reason(err error) string {
 }
 
 // inputTrouble returns the outcome of a step that failed at an input.
-func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine.Outcome {
+func (k *Kind) inputTrouble(ctx context.Context, s *program, in job.Input, err error) engine.Outcome {
 	code, what := job.StagingFailed, nameOf(in)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -198,7 +198,7 @@ func (k *Kind) inputTrouble(ctx context.Context, in job.Input, err error) engine
 	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:
 		code, what = job.InputUnreadable, what+" cannot be read"
 	}
-	return k.trouble(ctx, code, what, err)
+	return k.trouble(ctx, s, code, what, err)
 }
 
 // nameOf returns what messages call an input.

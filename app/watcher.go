@@ -19,11 +19,12 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Watcher looks after the programs of one machine while no worker has their jobs. The spool tells
+// A Watcher looks after the programs of one system while no worker has their jobs. The spool tells
 // it of ends, the broker of wishes, and the host of children that died without a message. It makes
 // one change of each end. Two watchers at once do no harm, because the rows decide.
 type Watcher struct {
 	kind   *Kind
+	sys    *System
 	store  store.Reader
 	broker broker.Broker
 
@@ -53,9 +54,9 @@ const refreshGap = 50 * time.Millisecond
 // the others when it begins, or when it looks at all programs.
 const maxExits = 100_000
 
-// NewWatcher returns the watcher of the host of k. It does no I/O.
-func NewWatcher(k *Kind, s store.Reader, b broker.Broker) *Watcher {
-	return &Watcher{kind: k, store: s, broker: b, exited: make(chan struct{}, 1)}
+// NewWatcher returns the watcher of a system. It does no I/O.
+func NewWatcher(k *Kind, y *System, s store.Reader, b broker.Broker) *Watcher {
+	return &Watcher{kind: k, sys: y, store: s, broker: b, exited: make(chan struct{}, 1)}
 }
 
 // Exited tells the watcher that a process of its host has died. It does not block and is safe for
@@ -72,9 +73,9 @@ func (w *Watcher) Exited(p host.Process) {
 	}
 }
 
-// Duty returns the duty to watch the programs of the machine: watch/MACHINE.
+// Duty returns the duty to watch the programs of the system.
 func (w *Watcher) Duty() engine.Duty {
-	return engine.Duty{Name: "watch/" + w.kind.cfg.Host.ID(), Run: w.run}
+	return engine.Duty{Name: job.WatchDuty(w.sys.Watch), Run: w.run}
 }
 
 // A watch is one term of the duty.
@@ -133,13 +134,13 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	defer x.news.Stop()
-	x.caution = newCaution(ctx, w.kind.cfg.Host.Files(), w.kind.cfg.Spool)
+	x.caution = newCaution(ctx, w.sys.Host.Files(), w.sys.Spool)
 	defer x.caution.end(ctx)
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
 	defer stop()
-	told, err := w.broker.Subscribe(ctx, engine.WatchTopic(w.kind.cfg.Host.ID()))
+	told, err := w.broker.Subscribe(ctx, engine.WatchTopic(w.sys.Watch))
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
@@ -164,9 +165,9 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	cfg := &x.kind.cfg
 	ctx, stop := x.held.Context(ctx)
 	defer stop()
-	events, err := cfg.Host.Watch(ctx, cfg.Spool)
+	events, err := x.sys.Host.Watch(ctx, x.sys.Spool)
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", cfg.Spool, err)
+		return fmt.Errorf("watch %s: %w", x.sys.Spool, err)
 	}
 	if err := x.refresh(ctx); err != nil {
 		return err
@@ -278,9 +279,9 @@ func drainHints(told broker.Subscription) {
 
 // list notes everything in the spool.
 func (x *watch) list(ctx context.Context) error {
-	names, err := files.Names(ctx, x.kind.cfg.Host.Files(), x.kind.cfg.Spool)
+	names, err := files.Names(ctx, x.sys.Host.Files(), x.sys.Spool)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", x.kind.cfg.Spool, err)
+		return fmt.Errorf("list %s: %w", x.sys.Spool, err)
 	}
 	for _, name := range names {
 		x.ends[name] = true
@@ -296,7 +297,7 @@ func (x *watch) refresh(ctx context.Context) error {
 	if !since.IsZero() {
 		since = since.Add(-overlap)
 	}
-	rows, err := x.store.Find(ctx, store.FindQuery{Machine: x.kind.cfg.Host.ID(), Since: since})
+	rows, err := x.store.Find(ctx, store.FindQuery{Watch: x.sys.Watch, Since: since})
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
@@ -494,7 +495,7 @@ const maxCompared = 1000
 
 // compare sees whether the host knows of jobs that the database does not know, and logs that once.
 func (x *watch) compare(ctx context.Context) {
-	rep, err := x.kind.Compare(ctx, x.store, maxCompared)
+	rep, err := x.kind.Compare(ctx, x.sys, x.store, maxCompared)
 	if err != nil {
 		if ctx.Err() == nil {
 			x.kind.cfg.Log.Warn("the database was not compared with what this machine knows of jobs", "error", err)
@@ -521,10 +522,10 @@ func (w *Watcher) Differ() (behind, unknown int) {
 
 // sweep tidies up. The next sweep does what this one cannot do.
 func (x *watch) sweep(ctx context.Context) {
-	if err := x.kind.Sweep(ctx, x.store); err != nil && ctx.Err() == nil {
+	if err := x.kind.Sweep(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
 	}
-	if err := x.kind.cfg.Runner.Forget(ctx, x.kind.cfg.Remember); err != nil && ctx.Err() == nil {
+	if err := x.sys.Runner.Forget(ctx, x.kind.cfg.Remember); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("marks of jobs that were cleaned are kept for longer", "error", err)
 	}
 }

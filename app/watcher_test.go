@@ -39,7 +39,7 @@ type noticed struct {
 func (n noticed) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
 	js, err := n.Reader.Find(ctx, q)
 	notice := n.found
-	if q.Machine != "" {
+	if q.Watch != "" {
 		notice = n.watched
 	}
 	if notice != nil {
@@ -172,7 +172,7 @@ func TestNewWatcher(t *testing.T) {
 func TestSpool(t *testing.T) {
 	t.Run("after an overflow it is listed", func(t *testing.T) {
 		events := make(chan host.Event)
-		h := open(t, func(p *parts) { p.Host = blind{p.Host, events} })
+		h := open(t, func(p *parts) { p.Local.Host = blind{p.Local.Host, events} })
 		id := h.submit(shell(`exec sleep 1000`))
 		h.until(id, state(job.Running))
 		h.tell(id, 0, message(h.handle(id).Token, 0))
@@ -209,7 +209,7 @@ func TestSpool(t *testing.T) {
 		events := make(chan host.Event)
 		var lookups atomic.Int64
 		h := open(t, func(p *parts) {
-			p.Host = blind{p.Host, events}
+			p.Local.Host = blind{p.Local.Host, events}
 			p.rows = noticed{Reader: p.rows, found: func([]job.Job) { lookups.Add(1) }}
 		})
 		tell := func(names ...string) {
@@ -318,8 +318,8 @@ func TestSpool(t *testing.T) {
 	t.Run("a kill goes on while the watch is lost", func(t *testing.T) {
 		begun := make(chan struct{})
 		h := open(t, func(p *parts) {
-			p.Runner = killer{
-				p.Runner.(*process.Runner),
+			p.Local.Runner = killer{
+				p.Local.Runner.(*process.Runner),
 				sync.OnceFunc(func() { close(begun) }),
 			}
 		})
@@ -515,7 +515,7 @@ func (s *stuck) Kill(ctx context.Context, h runner.Handle, grace time.Duration) 
 func TestWhatCannotBeEnded(t *testing.T) {
 	t.Run("a cancel stays wished", func(t *testing.T) {
 		s := &stuck{free: make(chan struct{})}
-		h := open(t, func(p *parts) { s.Runner, p.Runner, p.Grace = p.Runner, s, 10*time.Millisecond })
+		h := open(t, func(p *parts) { s.Runner, p.Local.Runner, p.Grace = p.Local.Runner, s, 10*time.Millisecond })
 		id := h.submit(shell(`exec sleep 1000`))
 		h.until(id, state(job.Running))
 		if _, err := h.svc.Cancel(h.ctx, id); err != nil {
@@ -533,7 +533,7 @@ func TestWhatCannotBeEnded(t *testing.T) {
 	})
 	t.Run("an end goes on", func(t *testing.T) {
 		s := &stuck{free: make(chan struct{})}
-		h := open(t, func(p *parts) { s.Runner, p.Runner, p.Grace = p.Runner, s, 10*time.Millisecond })
+		h := open(t, func(p *parts) { s.Runner, p.Local.Runner, p.Grace = p.Local.Runner, s, 10*time.Millisecond })
 		j := h.end(h.submit(shell(`sleep 1000 & exit 3`)))
 		if j.Code != job.ProgramFailed {
 			t.Errorf("%s %s", j.State, j.Code)

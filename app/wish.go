@@ -32,13 +32,13 @@ func (x *watch) obey(ctx context.Context, w *watched) error {
 }
 
 func (x *watch) suspend(ctx context.Context, w *watched) error {
-	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
+	suspender, can := x.sys.Runner.(runner.Suspender)
 	if !can || w.killing {
 		return nil
 	}
 	n := w.progress
 	if n.SuspendedAt == 0 {
-		now, err := x.kind.cfg.Host.Uptime(ctx)
+		now, err := x.sys.Host.Uptime(ctx)
 		if err != nil {
 			return x.unreachable(ctx, err)
 		}
@@ -56,7 +56,7 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 }
 
 func (x *watch) resume(ctx context.Context, w *watched) error {
-	suspender, can := x.kind.cfg.Runner.(runner.Suspender)
+	suspender, can := x.sys.Runner.(runner.Suspender)
 	if !can {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 		return x.failed(ctx, w, "resume", err)
 	}
 	crash.At("watch.resumed")
-	now, err := x.kind.cfg.Host.Uptime(ctx)
+	now, err := x.sys.Host.Uptime(ctx)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
@@ -113,7 +113,7 @@ func (x *watch) time(ctx context.Context, w *watched) error {
 	if w.progress.Limit == 0 {
 		return nil
 	}
-	uptime, err := x.kind.cfg.Host.Uptime(ctx)
+	uptime, err := x.sys.Host.Uptime(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (x *watch) lookAt(left time.Duration) {
 // overtime ends the programs whose time is over. The reason is recorded first, because the end
 // alone does not tell it.
 func (x *watch) overtime(ctx context.Context) error {
-	uptime, err := x.kind.cfg.Host.Uptime(ctx)
+	uptime, err := x.sys.Host.Uptime(ctx)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}
@@ -217,7 +217,7 @@ func (x *watch) end(d doomed) {
 	}
 	told := map[bool]bool{}
 	for {
-		err := x.kind.cfg.Runner.Kill(d.ctx, d.handle, x.kind.cfg.Grace)
+		err := x.sys.Runner.Kill(d.ctx, d.handle, x.kind.cfg.Grace)
 		if err == nil {
 			break
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -78,9 +79,19 @@ func newDuties(s *session) *duties {
 	return &duties{s: s, active: map[string]activeDuty{}, failed: make(chan error, 1)}
 }
 
+// wanted returns the duties that this process wants now.
+func (d *duties) wanted() []Duty {
+	cfg := &d.s.e.cfg
+	if cfg.VaryingDuties == nil {
+		return cfg.Duties
+	}
+	return slices.Concat(cfg.Duties, cfg.VaryingDuties())
+}
+
 func (d *duties) names() []string {
-	names := make([]string, len(d.s.e.cfg.Duties))
-	for i, x := range d.s.e.cfg.Duties {
+	all := d.wanted()
+	names := make([]string, len(all))
+	for i, x := range all {
 		names[i] = x.Name
 	}
 	return names
@@ -100,7 +111,7 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 			delete(d.active, name)
 		}
 	}
-	for _, x := range d.s.e.cfg.Duties {
+	for _, x := range d.wanted() {
 		term, got := terms[x.Name]
 		if _, runs := d.active[x.Name]; !got || runs {
 			continue

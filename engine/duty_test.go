@@ -117,6 +117,38 @@ func TestDuties(t *testing.T) {
 		})
 	})
 
+	t.Run("one that comes is taken, and one that goes is left", func(t *testing.T) {
+		var begun, left chan string // of the bubble
+		var wanted atomic.Pointer[[]engine.Duty]
+		want := func(names ...string) {
+			var all []engine.Duty
+			for _, name := range names {
+				all = append(all, engine.Duty{Name: name, Run: func(ctx context.Context, _ *engine.Held) error {
+					begun <- name
+					<-ctx.Done()
+					left <- name
+					return nil
+				}})
+			}
+			wanted.Store(&all)
+		}
+		want("watch/a")
+		cfg := pawl.Config{Options: engine.Options{VaryingDuties: func() []engine.Duty { return *wanted.Load() }}}
+		bubble(t, cfg, func(w *world) {
+			begun, left = make(chan string, 2), make(chan string, 2)
+			w.start()
+			if name := <-begun; name != "watch/a" {
+				t.Errorf("begun: %s", name)
+			}
+			want("watch/b")
+			if name := <-left; name != "watch/a" {
+				t.Errorf("left: %s", name)
+			}
+			if name := <-begun; name != "watch/b" {
+				t.Errorf("begun: %s", name)
+			}
+		})
+	})
 	t.Run("its holder moves the jobs in monitor, and nobody else", func(t *testing.T) {
 		kind := submitting(engine.Next(job.SubmittingJob), func(ctx context.Context, r *engine.Run) engine.Outcome {
 			if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {

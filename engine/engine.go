@@ -91,6 +91,9 @@ type Options struct {
 	// Duties are done by one process at a time. This process wants those that have no role or a
 	// role that it plays, and does the ones that it gets.
 	Duties []Duty
+	// VaryingDuties returns duties that come and go while the process runs, such as the watches over
+	// systems. It is called at each renewal and must not block. Nil: there are none.
+	VaryingDuties func() []Duty
 	// Slots says how many jobs of each lane run at once; [DefaultSlots] by default. [job.LaneAlone]
 	// always has one slot.
 	Slots map[job.Lane]int
@@ -446,9 +449,9 @@ func sessionTopic(id job.ID) string { return "session/" + id.String() }
 // begunTopic is the topic on which a message says that a session has begun.
 const begunTopic = "begun"
 
-// WatchTopic is the topic of messages that tell the watcher of a machine to look at the jobs in
-// custody monitor. A message is empty.
-func WatchTopic(machine string) string { return "watch/" + machine }
+// WatchTopic is the topic of messages that tell who has a watch to look at its jobs in custody
+// monitor. A message is empty.
+func WatchTopic(watch string) string { return "watch/" + watch }
 
 // Repaired returns how often the sweep of this process found something that no wake-up had told of.
 // More than 0 is a defect.

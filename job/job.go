@@ -42,6 +42,7 @@ type Job struct {
 
 	Queue    string `json:"queue"`
 	Machine  string `json:"machine,omitempty"` // the only machine that may claim it; empty: any
+	Watch    string `json:"watch,omitempty"`   // of a program: the watch that looks after it while it runs
 	Lane     Lane   `json:"lane"`
 	Priority int    `json:"priority"` // 0 (first) to 9
 
@@ -121,6 +122,9 @@ type Progress struct {
 	Done  int64  `json:"done"`            // bytes
 	Total int64  `json:"total,omitempty"` // bytes; 0: not known
 }
+
+// WatchDuty returns the name of the duty to look after the programs of a watch. One process has it.
+func WatchDuty(watch string) string { return "watch/" + watch }
 
 // A QueueKind is where ready jobs wait: one queue and kind.
 type QueueKind struct {

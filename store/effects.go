@@ -17,7 +17,7 @@ type Effects struct {
 	// [Jobs].Due it is when the first of all such jobs is due. Zero: there is none.
 	Due   time.Time
 	Held  []job.ID  // sessions that have a new mode, or a wish for one of their jobs
-	Watch []string  // machines whose watcher must look: a job came to custody monitor, or has a wish there
+	Watch []string  // the watches that must look: a job came to custody monitor, or has a wish there
 	Past  []Passage // what happened to jobs that were blocked, by this call or before it
 	// Fresh holds the jobs that became ready in this call while its claim is still to come; nil: no
 	// claim is to come. AfterClaim moves the queues and kinds of those that were not claimed to
@@ -65,7 +65,7 @@ func (e *Effects) Add(j *job.Job) {
 	case job.Gate:
 		e.Soon(j.Due)
 	case job.Monitor:
-		e.Watch = once(e.Watch, j.Machine)
+		e.Watch = once(e.Watch, j.Watch)
 	case job.Recovery:
 		e.Tests = true
 		e.Soon(j.Deadline())
@@ -105,7 +105,7 @@ func (e *Effects) Tell(j *job.Job) {
 	case job.Worker:
 		e.Held = once(e.Held, j.Session)
 	case job.Monitor:
-		e.Watch = once(e.Watch, j.Machine)
+		e.Watch = once(e.Watch, j.Watch)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // A FindQuery asks for jobs in one of three ways: by id, by the session that holds them, or by the
-// machine that watches them. An empty query asks for none.
+// watch that looks after them. An empty query asks for none.
 type FindQuery struct {
 	// IDs asks for these jobs, with all of their fields. Unknown ids are left out.
 	IDs []job.ID
@@ -21,11 +21,11 @@ type FindQuery struct {
 	// Session asks for the jobs in its custody, with all of their fields.
 	Session job.ID
 
-	// Machine asks for the jobs in custody monitor there that have come since Since, or that have a
+	// Watch asks for the jobs in custody monitor there that have come since Since, or that have a
 	// wish. There may be very many. So they come with Work, but without Request, Resolved, Labels
 	// and Result.
-	Machine string
-	Since   time.Time
+	Watch string
+	Since time.Time
 }
 
 // Operation names the kind of query, for metrics, traces and tests.
@@ -33,7 +33,7 @@ func (q *FindQuery) Operation() string {
 	switch {
 	case !q.Session.IsZero():
 		return "held"
-	case q.Machine != "":
+	case q.Watch != "":
 		return "watched"
 	case q.Tenant != "":
 		return "job"

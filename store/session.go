@@ -128,11 +128,11 @@ type Unserved struct {
 	Since     time.Time // when the first of them became ready
 }
 
-// Unwatched are jobs in custody monitor of a machine without a live session in the role of the
-// watcher. Their programs run there, or have ended.
+// Unwatched are jobs in custody monitor of a watch whose duty no live session holds. Their programs
+// run, or have ended.
 type Unwatched struct {
-	Machine string
-	Jobs    int // up to MostUnserved
+	Watch string // see [job.WatchDuty]
+	Jobs  int    // up to MostUnserved
 }
 
 // Demand is the ready work of a lane, and the sessions that can do it.

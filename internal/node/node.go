@@ -184,7 +184,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		}
 	}
 	n.App = app.New(kind)
-	n.eyes = app.NewWatcher(n.App, service.Store, service.Broker)
+	n.eyes = app.NewWatcher(n.App, n.App.Local(), service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
 	for _, k := range o.Claims {
 		if service.Kinds[k] == nil {
@@ -232,9 +232,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 // programs is how programs run on this machine, with their files in a data folder.
 func programs(ctx context.Context, dir string, h host.Host) (app.Config, error) {
 	c := Places(dir)
-	c.Host = h
+	c.Local.Host = h
 	var err error
-	c.Runner, err = backends.runner(ctx, h, c.Spool, filepath.Join(dir, "past"))
+	c.Local.Runner, err = backends.runner(ctx, h, c.Local.Spool, filepath.Join(dir, "past"))
 	return c, err
 }
 
@@ -242,7 +242,8 @@ func programs(ctx context.Context, dir string, h host.Host) (app.Config, error) 
 func Places(dir string) app.Config {
 	return app.Config{
 		Files: backends.files(dir), Own: []string{dir},
-		Work: filepath.Join(dir, "work"), Archive: filepath.Join(dir, "archive"), Spool: filepath.Join(dir, "ends"),
+		Local:   app.System{Work: filepath.Join(dir, "work"), Spool: filepath.Join(dir, "ends")},
+		Archive: filepath.Join(dir, "archive"),
 	}
 }
 

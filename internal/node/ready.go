@@ -125,23 +125,23 @@ func named[T any](list []T, name func(T) string) string {
 	return strings.Join(all, "; ")
 }
 
-// unwatched tells of programs on machines where nobody watches.
-func unwatched(machines []store.Unwatched, err error, names bool) api.Check {
-	c := api.Check{Name: "machines", Degraded: true}
+// unwatched tells of programs that nobody looks after.
+func unwatched(watches []store.Unwatched, err error, names bool) api.Check {
+	c := api.Check{Name: "watches", Degraded: true}
 	switch {
 	case err != nil:
 		c.Err = err
-	case len(machines) == 0:
+	case len(watches) == 0:
 		c.Degraded = false
 	case names:
-		c.Err = fmt.Errorf("no live process watches the programs of machines: %s",
-			named(machines, func(u store.Unwatched) string {
-				return fmt.Sprintf("%s (%s)", u.Machine, phrase.Plural(u.Jobs, "job"))
+		c.Err = fmt.Errorf("no live process watches the programs of %s",
+			named(watches, func(u store.Unwatched) string {
+				return fmt.Sprintf("%s (%s)", u.Watch, phrase.Plural(u.Jobs, "job"))
 			}))
 	default:
 		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a "+
 			"token (pawl_jobs_unwatched), "+
-			"and so does this path on the socket of the data folder", phrase.Plural(len(machines), "machine"))
+			"and so does this path on the socket of the data folder", phrase.Plural(len(watches), "place"))
 	}
 	return c
 }

@@ -50,9 +50,9 @@ var (
 			"and kind; of a line up to 1000.",
 		[]string{"queue", "kind"}, nil)
 	unwatchedDesc = prometheus.NewDesc("pawl_jobs_unwatched",
-		"Jobs of all tenants with a program on a machine where no live process is there that watches, by "+
-			"machine; of a machine up to 1000.",
-		[]string{"machine"}, nil)
+		"Jobs of all tenants with a program that no live process watches, by watch: the id of a machine, or "+
+			"SYSTEM/USER; of each up to 1000.",
+		[]string{"watch"}, nil)
 	turnsDesc = prometheus.NewDesc("pawl_limit_turns",
 		"Turns that jobs have, by the limit that decides on their keys.", []string{"limit"}, nil)
 	waitingDesc = prometheus.NewDesc("pawl_limit_waiting",
@@ -155,7 +155,7 @@ func (c *jobs) look(ctx context.Context) (all []prometheus.Metric, err error) {
 		gauge(unservedDesc, float64(n), line.Queue, line.Kind)
 	}
 	for _, u := range unattended.Unwatched[:min(len(unattended.Unwatched), mostQueues)] {
-		gauge(unwatchedDesc, float64(u.Jobs), u.Machine)
+		gauge(unwatchedDesc, float64(u.Jobs), u.Watch)
 	}
 	uses, err := c.limits(ctx)
 	for key, use := range uses {

@@ -335,7 +335,7 @@ func (w *world) launch(machine string) {
 	id, session := job.NewID(), job.NewID()
 	n := store.New{Job: job.Job{
 		ID: id, Owner: "ann", Kind: job.KindApp, Name: "far", Queue: job.DefaultQueue,
-		Machine: machine, Priority: 5, MaxAttempts: 1, Request: []byte(`{}`),
+		Machine: machine, Watch: machine, Priority: 5, MaxAttempts: 1, Request: []byte(`{}`),
 	}}
 	_, _, err := w.store.Submit(w.Context(), store.Submission{Tenant: "default", By: "ann", Jobs: []store.New{n}})
 	if err == nil {
@@ -374,7 +374,7 @@ func (w *world) launch(machine string) {
 func TestUnwatchedPrograms(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.launch("m9")
-	if got := sample(w.scrape(), `pawl_jobs_unwatched{machine="m9"}`); got != "1" {
+	if got := sample(w.scrape(), `pawl_jobs_unwatched{watch="m9"}`); got != "1" {
 		t.Errorf("%q programs on a machine where nobody is", got)
 	}
 }

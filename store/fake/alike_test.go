@@ -992,7 +992,7 @@ func (p *pair) look() {
 	}
 	since := p.clock.Now().Add(-10 * time.Second)
 	of(p, "watched", func(s store.Store) ([]job.Job, error) {
-		return s.Find(ctx, store.FindQuery{Machine: "m1", Since: since})
+		return s.Find(ctx, store.FindQuery{Watch: "m1", Since: since})
 	})
 	kept := []store.Kept{
 		{Tenant: "other", State: job.Canceled, For: time.Minute},

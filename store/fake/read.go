@@ -17,8 +17,8 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 			for _, r := range t.held(q.Session) {
 				jobs = append(jobs, copyOf(r.Job))
 			}
-		case q.Machine != "":
-			return t.watched(q.Machine, q.Since), nil
+		case q.Watch != "":
+			return t.watched(q.Watch, q.Since), nil
 		default:
 			found := make(map[job.ID]bool, len(q.IDs))
 			for _, id := range q.IDs {
@@ -32,9 +32,9 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 	})
 }
 
-// watched returns the jobs of a machine that are new or have a wish.
-func (t *tx) watched(machine string, since time.Time) (jobs []job.Job) {
-	for _, r := range t.at[spot{custody: job.Monitor, machine: machine}] {
+// watched returns the jobs of a watch that are new or have a wish.
+func (t *tx) watched(watch string, since time.Time) (jobs []job.Job) {
+	for _, r := range t.at[spot{custody: job.Monitor, watch: watch}] {
 		if !r.Since.Before(micros(since)) || r.Wish != "" {
 			j := r.Job
 			j.Request, j.Resolved, j.Labels, j.Notes, j.Result = nil, nil, nil, nil, nil

@@ -106,19 +106,10 @@ func (t *tx) unserved() (found []store.Unserved) {
 }
 
 func (t *tx) unwatched() (found []store.Unwatched) {
-	watched := map[string]bool{"": true}
-	for _, i := range t.sessions {
-		if t.alive(i.ID) && slices.Contains(i.Process.Roles, store.RoleWatcher) {
-			watched[i.Process.Machine] = true
-		}
-	}
-	machines := t.spots(job.Monitor)
-	for _, at := range machines[:min(len(machines), store.MostUnserved)] {
-		if !watched[at.machine] {
-			found = append(found, store.Unwatched{
-				Machine: at.machine,
-				Jobs:    min(len(t.at[at]), store.MostUnserved),
-			})
+	watches := slices.DeleteFunc(t.spots(job.Monitor), func(at spot) bool { return at.watch == "" })
+	for _, at := range watches[:min(len(watches), store.MostUnserved)] {
+		if !t.alive(t.duties[job.WatchDuty(at.watch)].holder) {
+			found = append(found, store.Unwatched{Watch: at.watch, Jobs: min(len(t.at[at]), store.MostUnserved)})
 		}
 	}
 	return found

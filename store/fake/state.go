@@ -106,7 +106,8 @@ type (
 type spot struct {
 	custody     job.Custody
 	queue, kind string   // of jobs in custody ready
-	machine     string   // of these, and of those in custody monitor
+	machine     string   // of these
+	watch       string   // of jobs in custody monitor
 	lane        job.Lane // of those in custody ready
 	session     job.ID   // of those in custody worker
 	// of those in custody gate: the key for whose turn they wait; of those in custody recovery
@@ -119,7 +120,7 @@ func (r *row) spot() spot {
 	case job.Ready:
 		return spot{custody: r.Custody, queue: r.Queue, kind: r.Kind, machine: r.Machine, lane: r.Lane}
 	case job.Monitor:
-		return spot{custody: r.Custody, machine: r.Machine}
+		return spot{custody: r.Custody, watch: r.Watch}
 	case job.Worker:
 		return spot{custody: r.Custody, session: r.Session}
 	case job.Gate:
@@ -144,7 +145,7 @@ func (r *row) group() name { return name{r.Tenant, r.Group} }
 // compare orders lines by queue, kind and machine.
 func (a spot) compare(b spot) int {
 	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind),
-		strings.Compare(a.machine, b.machine),
+		strings.Compare(a.machine, b.machine), strings.Compare(a.watch, b.watch),
 		cmp.Compare(a.lane, b.lane), bytes.Compare(a.session[:], b.session[:]), a.line.compare(b.line))
 }
 

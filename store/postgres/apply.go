@@ -256,7 +256,7 @@ func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) strin
 	outcome := r.text()
 	j := job.Job{ID: a.Job}
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()
-	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Machine = job.Wish(r.text()), r.text(), r.bool(), r.text(),
+	j.Wish, j.WishedBy, j.Live, j.Kind, j.Queue, j.Watch = job.Wish(r.text()), r.text(), r.bool(), r.text(),
 		r.text(), r.text()
 	j.Due = r.time()
 	owed := r.bool()
@@ -352,7 +352,7 @@ WITH x AS MATERIALIZED (
 ), judged AS (
 	SELECT c.*, ` + columns + `coalesce(c.met, '') AS wish, j.id, j.tenant, j.state AS at_state,
 		j.custody AS at_custody,
-		j.epoch AS at_epoch, j.n AS at_n, j.wish AS at_wish, j.wished_by, j.live, j.queue, j.kind, j.machine,
+		j.epoch AS at_epoch, j.n AS at_n, j.wish AS at_wish, j.wished_by, j.live, j.queue, j.kind, j.watch,
 		e.id AS ended, e.state AS ended_state, e.epoch AS ended_epoch, e.n AS ended_n,
 		m.state AS made_state, m.custody AS made_custody, m.cause AS made_cause,
 		CASE
@@ -395,7 +395,7 @@ SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN {CauseDiverte
 	CASE m.verdict WHEN 'made' THEN m.epoch + (m.made_custody <> m.from_custody)::int
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE m.verdict WHEN 'made' THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
-	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, NULL::timestamptz, false
+	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.watch, NULL::timestamptz, false
 FROM judged m`)
 
 // applyChanges makes each change whose guard holds, as [job.Job.Apply] says, and answers each:
@@ -450,7 +450,7 @@ var applyChanges = store.SQL(judged(`, $13::text[], $14::text[], $15::text[], $1
 			ELSE p.suspect + (p.flags >> 4 & 1) END AS new_suspect, p.launch + (p.flags & 1) AS new_launch,
 		p.created, p.needs, p.told, p.wished_by, coalesce(p.work, p.at_work) AS new_work,
 			coalesce(p.result, p.at_result) AS new_result,
-		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.machine, CASE WHEN p.new_custody = {Gate}
+		p.i, p.verdict, p.at_wish, p.live, p.kind, p.queue, p.watch, CASE WHEN p.new_custody = {Gate}
 			OR p.new_state = {Paused} AND p.resume = {Waiting} THEN p.new_due END AS new_due,
 		p.new_live, p.priority, p.lane, p.claim, p.since, p.resume, p.path, p.at_custody,
 		p.at_state, p.at_epoch, p.at_n, p.from_custody, p.made_state, p.made_custody, p.made_cause,
@@ -476,6 +476,6 @@ SELECT m.i,
 		THEN m.epoch + (m.made_custody <> m.from_custody)::int
 		ELSE coalesce(m.at_epoch, m.ended_epoch) END,
 	CASE WHEN m.verdict IN ('go', 'made') THEN m.n + m.steps ELSE coalesce(m.at_n, m.ended_n) END,
-	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.machine, CASE WHEN m.new_custody = {Gate} THEN m.new_due END,
+	m.at_wish, m.wished_by, m.live, m.kind, m.queue, m.watch, CASE WHEN m.new_custody = {Gate} THEN m.new_due END,
 	m.ends AND m.ties & {TieDependants} <> 0
 FROM made m, checked`)

@@ -241,7 +241,7 @@ func writing(ends bool) string {
 WITH x AS MATERIALIZED (
 	SELECT ` + ord + ` AS ord
 ), a AS MATERIALIZED (
-	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.machine, j.priority, j.created,
+	SELECT a.*, greatest(j.ord, x.ord) AS ord, j.tenant, j.kind, j.queue, j.priority, j.created,
 		j.needs, j.told, j.limits, j.ordered,
 		a.custody = {None} AS over
 	FROM x CROSS JOIN unnest($4::uuid[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::bigint[],

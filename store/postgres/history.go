@@ -14,10 +14,10 @@ import "github.com/pawl-jobs/pawl/store"
 // that it is put into replaces the names.
 func submitHistory(where func(string) string) string {
 	return `job AS (
-	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n, ord,
+	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, watch, priority, created, state, custody, epoch, n, ord,
 		lane, attempt, since,
 		due, needs, ties` + where(`, limits, line, owner, ordered, rank`) + `)
-	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), n.priority, n.now,
+	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), coalesce(n.watch, ''), n.priority, n.now,
 		CASE WHEN n.gated THEN {Waiting} ELSE {Pending} END, CASE WHEN n.gated THEN {Gate} ELSE {Ready} END,
 		1, 1, n.ord, CASE WHEN n.kind = {KindApp} THEN {LanePrepare} ELSE {LaneTask} END, 1, n.now,
 		n.due, coalesce(n.needs, 0), n.tied` + where(`, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL
@@ -123,12 +123,12 @@ func finishHistory(keeps string) string {
 // applyHistory makes the changes of made that go, and writes what they have chosen.
 var applyHistory = store.SQL(`written AS (
 	-- Each row is found by its key: an UPDATE would leave it to the planner how these rows are
-	-- joined with the table's.
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
+	-- joined with the table's. What is not named here stays as it is.
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, priority, created, state, custody, epoch, n,
 		ord, lane, session, claim,
 		attempt, recoveries, suspect, launch, live, since, due, needs, ties, told, wish, wished_by, resume,
 			code, message, work, result)
-	SELECT m.id, m.tenant, m.kind, m.queue, m.machine, m.priority, m.created, m.new_state, m.new_custody,
+	SELECT m.id, m.tenant, m.kind, m.queue, m.priority, m.created, m.new_state, m.new_custody,
 		m.epoch + m.moved::int, m.n + m.steps,
 		m.new_ord, CASE WHEN m.new_suspect >= 2 THEN {LaneAlone} WHEN m.kind = {KindApp} THEN m.lane
 			ELSE {LaneTask} END, CASE WHEN NOT m.moved THEN m.session END,
@@ -198,11 +198,11 @@ func changeHistory(ended bool) string {
 ), `
 	}
 	return `written AS (
-	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, machine, priority, created, state, custody, epoch, n,
+	INSERT INTO pawl.jobs AS j (id, tenant, kind, queue, priority, created, state, custody, epoch, n,
 		ord, lane, session, claim,
 		attempt, recoveries, suspect, launch, live, since, due, needs, ties, line, passed, grp, until, owner,
 			told, wish, wished_by, resume, code, message, work, result)
-	SELECT a.id, a.tenant, a.kind, a.queue, a.machine, a.priority, a.created, a.state, a.custody, a.epoch, a.n,
+	SELECT a.id, a.tenant, a.kind, a.queue, a.priority, a.created, a.state, a.custody, a.epoch, a.n,
 		a.ord, a.lane, a.session, a.claim,
 		a.attempt, a.recoveries, a.suspect, a.launch, a.live, a.since, a.due, a.needs, a.ties, a.line,
 			coalesce(a.passed, 0), a.grp, a.until, a.owner, a.told, coalesce(a.wish, ''),

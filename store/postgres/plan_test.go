@@ -261,7 +261,7 @@ func makeEveryCall(t *testing.T, s *postgres.Store, dsn string) {
 		"end":     func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, End: true}); return err },
 		"history": func() error { _, err := s.Events(ctx, store.EventQuery{Tenant: acme, Job: one}); return err },
 		"held":    func() error { _, err := s.Find(ctx, store.FindQuery{Session: m.session}); return err },
-		"watched": func() error { _, err := s.Find(ctx, store.FindQuery{Machine: "m"}); return err },
+		"watched": func() error { _, err := s.Find(ctx, store.FindQuery{Watch: "m"}); return err },
 		"bound": func() error {
 			sub := store.Submission{
 				Tenant: acme, Jobs: newTasks(1),

@@ -14,8 +14,8 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 	case !q.Session.IsZero():
 		return s.jobs(ctx, everyone, `SELECT `+columns+`, `+documents+` FROM (`+living+` WHERE session = $1) j `+
 			itsSpec, [16]byte(q.Session))
-	case q.Machine != "":
-		return s.watched(ctx, q.Machine, q.Since)
+	case q.Watch != "":
+		return s.watched(ctx, q.Watch, q.Since)
 	case q.Tenant != "":
 		return s.jobs(ctx, q.Tenant, byID+` AND s.tenant = $2`, uuids(q.IDs), q.Tenant)
 	}
@@ -24,8 +24,8 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 
 var byID = `SELECT ` + columns + `, ` + documents + ` FROM pawl.specs s ` + itsJob + ` WHERE s.id = ANY ($1)`
 
-// watched reads the programs of a machine that are new, or that somebody wishes something of.
-func (s *Store) watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
+// watched reads the programs of a watch that are new, or that somebody wishes something of.
+func (s *Store) watched(ctx context.Context, watch string, since time.Time) (jobs []job.Job, err error) {
 	err = s.call(ctx, everyone, func(t *tx) error {
 		jobs = nil
 		return t.commit(read(watchedJobs, func(r *reader) error {
@@ -33,15 +33,15 @@ func (s *Store) watched(ctx context.Context, machine string, since time.Time) (j
 			j.Result, j.Labels = nil, nil
 			jobs = append(jobs, j)
 			return nil
-		}, machine, since))
+		}, watch, since))
 	})
 	return jobs, err
 }
 
 // watchedJobs finds what is new and what is wished by an index each: most programs are neither.
 var watchedJobs = store.SQL(`SELECT ` + columns + ` FROM (` + living + ` WHERE id = ANY (ARRAY(
-	SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.machine = $1 AND w.since >= $2
-	UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.machine = $1
+	SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.watch = $1 AND w.since >= $2
+	UNION ALL SELECT w.id FROM pawl.jobs w WHERE w.custody = {Monitor} AND w.watch = $1
 		AND w.wish <> ''))) j ` + itsSpec)
 
 // jobs reads whole jobs.

@@ -12,7 +12,7 @@ import (
 // The columns of a job, in the order in which row reads them: those of specs s, and those of jobs
 // j.
 const (
-	ofSpec = `s.id, s.tenant, s.owner, s.kind, s.name, s.app, s.queue, s.machine, s.priority, s.max_attempts,
+	ofSpec = `s.id, s.tenant, s.owner, s.kind, s.name, s.app, s.queue, s.machine, s.watch, s.priority, s.max_attempts,
 		s.created, s.external_id,
 		s.parent, s.trace, s.hidden, s.labels`
 	ofJob = `j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt, j.recoveries, j.suspect,
@@ -55,7 +55,7 @@ const ord = `(SELECT e.base FROM pawl.era e) + pg_current_xact_id()::text::bigin
 func (r *reader) row() job.Job {
 	var j job.Job
 	j.ID, j.Tenant, j.Owner, j.Kind, j.Name, j.App = r.id(), r.text(), r.text(), r.text(), r.text(), r.text()
-	j.Queue, j.Machine, j.Priority, j.MaxAttempts = r.text(), r.text(), r.int(), r.int()
+	j.Queue, j.Machine, j.Watch, j.Priority, j.MaxAttempts = r.text(), r.text(), r.text(), r.int(), r.int()
 	j.Created, j.ExternalID, j.Parent, j.Trace, j.Hidden, j.Labels = r.time(), r.text(), r.id(), r.text(), r.bool(),
 		r.labels()
 	j.State, j.Custody, j.Epoch, j.N = job.State(r.text()), job.Custody(r.text()), r.int64(), r.int64()

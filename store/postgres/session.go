@@ -102,31 +102,27 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 			})
 			return nil
 		}, store.MostUnserved), read(unwatched, func(r *reader) error {
-			found.Unwatched = append(found.Unwatched, store.Unwatched{Machine: r.text(), Jobs: r.int()})
+			found.Unwatched = append(found.Unwatched, store.Unwatched{Watch: r.text(), Jobs: r.int()})
 			return nil
-		}, store.MostUnserved, string(store.RoleWatcher)))
+		}, store.MostUnserved, job.WatchDuty("")))
 	})
 	return found, err
 }
 
-// unwatched goes along the index of what is watched, a step for each machine; $1 is how many
-// machines, and how many jobs of a machine, are looked at, and $2 the role of those who watch.
+// unwatched goes along the index of what is watched, a step for each watch; $1 is how many of them,
+// and how many jobs of each, are looked at, and $2 how the names of their duties begin.
 var unwatched = store.SQL(`
-WITH RECURSIVE watching AS MATERIALIZED (
-	SELECT s.process ->> 'machine' AS machine FROM pawl.sessions s
-	WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.process::jsonb -> 'roles' ? $2
-), machines AS (
-	(SELECT j.machine, 1 AS i FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.machine > '' ORDER BY j.machine
-		LIMIT 1)
+WITH RECURSIVE watches AS (
+	(SELECT j.watch, 1 AS i FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.watch > '' ORDER BY j.watch LIMIT 1)
 	UNION ALL
-	SELECT n.machine, m.i + 1 FROM machines m CROSS JOIN LATERAL (
-		SELECT j.machine FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.machine > m.machine
-			ORDER BY j.machine LIMIT 1
-	) n WHERE m.i < $1
+	SELECT n.watch, w.i + 1 FROM watches w CROSS JOIN LATERAL (
+		SELECT j.watch FROM pawl.jobs j WHERE j.custody = {Monitor} AND j.watch > w.watch ORDER BY j.watch LIMIT 1
+	) n WHERE w.i < $1
 )
-SELECT m.machine, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = {Monitor}
-	AND j.machine = m.machine LIMIT $1) h)
-FROM machines m WHERE NOT EXISTS (SELECT FROM watching w WHERE w.machine = m.machine)`)
+SELECT w.watch, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody = {Monitor}
+	AND j.watch = w.watch LIMIT $1) h)
+FROM watches w WHERE NOT EXISTS (SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
+	WHERE d.name = $2 || w.watch AND s.ended IS NULL AND s.lease_until > pawl.clock())`)
 
 // unserved goes along the ready index, a step for each line; $1 is how many lines, and how many
 // jobs of a line, are looked at.

@@ -215,7 +215,7 @@ func (in *insertion) insert() (qs []*query) {
 			func(n *store.New) int { return int(n.Job.Ties) }),
 		column(js, func(n **store.New) *bool { return nonzero(in.broken[(*n).Job.ID]) }),
 		labels.keys, labels.values, labels.jobs, instant(in.now),
-		in.limits.asked, nonNil(in.limits.set),
+		in.limits.asked, nonNil(in.limits.set), some(func(j *job.Job) string { return j.Watch }),
 	}
 	if statement == insertLimited {
 		args = append(args, column(js, func(n **store.New) *string { return arrayText((*n).Job.Limits) }),
@@ -290,7 +290,7 @@ func (in *insertion) labels() (l labelRows) {
 //	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
 //	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
 //	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
-//	28 now, if it has been read already  29 keys of limits  30 those of them that are set
+//	28 now, if it has been read already  29 keys of limits  30 those of them that are set  31 watch
 //
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order
 // of transactions: a job that does not know of a limit stands before it. What limits ask of each
@@ -302,7 +302,7 @@ var insertJobs = inserting(false)
 // these have them at once: those of an order only where that is all they need. What is asked of
 // each row with IN is looked up, where a join might compare each with each.
 //
-//	31 keys of its turns  32 that for which it waits first  33 that of its order  34 its rank there, as [job.Job.RankAt] says
+//	32 keys of its turns  33 that for which it waits first  34 that of its order  35 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
 
 func inserting(limited bool) string {
@@ -332,10 +332,10 @@ WITH x AS MATERIALIZED (
 		$10::text[], $11::int[], $12::int[],
 		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[],
 			$20::interval[], $21::timestamptz[],
-		$22::int[], $23::int[], $24::bool[]` + where(`, $31::text[], $32::text[], $33::text[], $34::text[]`) + `)
+		$22::int[], $23::int[], $24::bool[], $31::text[]` + where(`, $32::text[], $33::text[], $34::text[], $35::text[]`) + `)
 		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint,
 			parent, trace, labels, notes,
-			request, delay, given, needs, ties, broken` + where(`, limits, first, ordered, rank`) + `)
+			request, delay, given, needs, ties, broken, watch` + where(`, limits, first, ordered, rank`) + `)
 	CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
 ` + where(`	CROSS JOIN LATERAL (SELECT CASE
 		WHEN u.ordered IS NULL OR u.rank <> 'due' THEN u.rank
@@ -364,11 +364,11 @@ WITH x AS MATERIALIZED (
 		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line`) + `
 	FROM ` + from + ` g
 ), spec AS (
-	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, priority, max_attempts,
+	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, watch, priority, max_attempts,
 		created, external_id,
 		fingerprint, parent, trace, labels, notes, request)
 	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''),
-		n.priority, n.max_attempts, n.now,
+		coalesce(n.watch, ''), n.priority, n.max_attempts, n.now,
 		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
 	FROM new n
 ), ` + submitHistory(where) + `, label AS (

@@ -270,9 +270,9 @@ var insertJob, insertLimited = inserting("", ""), inserting(", limit_keys, line,
 
 func inserting(columns, values string) string {
 	return `INSERT INTO jobs (id, tenant, owner, kind, name, queue, machine, priority, max_attempts, created,
-		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem` +
+		external_id, parent, state, custody, epoch, n, lane, attempt, since, due, needs, ties, app, trace, stem, watch` +
 		columns + `)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?` + values + `)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?` + values + `)
 		ON CONFLICT (id) DO NOTHING`
 }
 

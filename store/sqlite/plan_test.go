@@ -52,7 +52,7 @@ func TestPlanOfWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"jobs_monitor (machine=? AND since>?)", "jobs_wished (machine=?)"} {
+	for _, want := range []string{"jobs_monitor (watch=? AND since>?)", "jobs_wished (watch=?)"} {
 		if !strings.Contains(plan, want) {
 			t.Errorf("no %s in\n%s", want, plan)
 		}
@@ -67,7 +67,7 @@ func TestPlanOfSessions(t *testing.T) {
 		nextReady:     "jobs_ready ((queue,kind,machine)>(?,?,?))",
 		notServed:     "jobs_ready (queue=? AND kind=? AND machine=?)",
 		sessionsThere: "jobs_session (session>?)",
-		unwatched:     "jobs_monitor (machine>?)",
+		unwatched:     "jobs_monitor (watch>?)",
 	} {
 		var plan string
 		err := s.do(t.Context(), func(tx *tx) error {

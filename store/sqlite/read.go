@@ -14,8 +14,8 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 	switch {
 	case !q.Session.IsZero():
 		return s.jobs(ctx, `j.session = ?`, blob(q.Session))
-	case q.Machine != "":
-		return s.watched(ctx, q.Machine, q.Since)
+	case q.Watch != "":
+		return s.watched(ctx, q.Watch, q.Since)
 	case q.Tenant != "":
 		return s.jobs(ctx, byID+` AND j.tenant = ?`, idList(q.IDs), q.Tenant)
 	}
@@ -79,19 +79,18 @@ const (
 		ORDER BY e.n, e.sub LIMIT ?`
 )
 
-func (s *Store) watched(ctx context.Context, machine string, since time.Time) (jobs []job.Job, err error) {
+func (s *Store) watched(ctx context.Context, watch string, since time.Time) (jobs []job.Job, err error) {
 	err = s.query(ctx, `SELECT `+columns+` FROM jobs j WHERE `+watched, nColumns, func(v []driver.Value) {
 		j := scan(v).Job
 		j.Result = nil
 		jobs = append(jobs, j)
-	}, machine, since.UnixMicro(), machine)
+	}, watch, since.UnixMicro(), watch)
 	return jobs, err
 }
 
-// watched finds what is new and what is wished by an index each: most programs on a machine are
-// neither.
-var watched = store.SQL(`j.seq IN (SELECT seq FROM jobs WHERE custody = {Monitor} AND machine = ? AND since >= ?
-	UNION ALL SELECT seq FROM jobs WHERE custody = {Monitor} AND machine = ? AND wish <> '')`)
+// watched finds what is new and what is wished by an index each: most programs are neither.
+var watched = store.SQL(`j.seq IN (SELECT seq FROM jobs WHERE custody = {Monitor} AND watch = ? AND since >= ?
+	UNION ALL SELECT seq FROM jobs WHERE custody = {Monitor} AND watch = ? AND wish <> '')`)
 
 func (s *Store) jobs(ctx context.Context, where string, args ...any) (jobs []job.Job, err error) {
 	err = s.query(ctx, `SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq WHERE `+where, nWithSpec,

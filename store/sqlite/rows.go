@@ -21,9 +21,9 @@ const columns = `j.seq, j.id, j.tenant, j.owner, j.kind, j.name, j.queue, j.mach
 	j.created, j.external_id, j.parent, j.state, j.custody, j.epoch, j.n, j.lane, j.session, j.claim, j.attempt,
 	j.recoveries, j.suspect, j.launch, j.live, j.since, j.due, j.ended, j.needs, j.ties, j.wish, j.wished_by,
 	j.resume, j.code, j.message, j.work, j.result, j.app, j.hidden, j.trace,
-	j.limit_keys, j.line, j.passed, j.ordered, j.rank, j.grp, j.until`
+	j.limit_keys, j.line, j.passed, j.ordered, j.rank, j.grp, j.until, j.watch`
 
-const nColumns = 47
+const nColumns = 48
 
 func scan(v []driver.Value) row {
 	r := row{seq: v[0].(int64)}
@@ -46,7 +46,7 @@ func scan(v []driver.Value) row {
 	j.App, j.Hidden, j.Trace = text(v[37]), integer(v[38]) != 0, text(v[39])
 	j.Limits, j.Line, j.Passed = keysOf(v[40]), text(v[41]), integer(v[42])
 	j.Order, j.Rank = text(v[43]), text(v[44])
-	j.Group, j.Until = text(v[45]), instant(v[46])
+	j.Group, j.Until, j.Watch = text(v[45]), instant(v[46]), text(v[47])
 	return r
 }
 

@@ -123,8 +123,8 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 		return store.Unattended{}, err
 	}
 	err = s.query(ctx, unwatched, 2, func(v []driver.Value) {
-		found.Unwatched = append(found.Unwatched, store.Unwatched{Machine: text(v[0]), Jobs: integer(v[1])})
-	}, int64(store.MostUnserved), int64(store.MostUnserved), micros(s.lease()), string(store.RoleWatcher))
+		found.Unwatched = append(found.Unwatched, store.Unwatched{Watch: text(v[0]), Jobs: integer(v[1])})
+	}, int64(store.MostUnserved), int64(store.MostUnserved), job.WatchDuty(""), micros(s.lease()))
 	return found, err
 }
 
@@ -176,21 +176,20 @@ var (
 			WHERE tenant NOT IN (SELECT value FROM json_each(?))`)
 )
 
-// unwatched goes along the index of what is watched, a step for each machine.
-var unwatched = store.SQL(`WITH RECURSIVE machines (machine) AS (
-		SELECT min(machine) FROM jobs INDEXED BY jobs_monitor WHERE custody = {Monitor} AND machine > ''
+// unwatched goes along the index of what is watched, a step for each watch.
+var unwatched = store.SQL(`WITH RECURSIVE watches (watch) AS (
+		SELECT min(watch) FROM jobs INDEXED BY jobs_monitor WHERE custody = {Monitor} AND watch > ''
 		UNION ALL
-		SELECT (SELECT min(j.machine) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = {Monitor}
-			AND j.machine > m.machine)
-			FROM machines m WHERE m.machine IS NOT NULL
+		SELECT (SELECT min(j.watch) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = {Monitor}
+			AND j.watch > w.watch)
+			FROM watches w WHERE w.watch IS NOT NULL
 		LIMIT ?
 	)
-	SELECT m.machine, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor
-		WHERE custody = {Monitor} AND machine = m.machine LIMIT ? + 0))
-	FROM machines m WHERE m.machine IS NOT NULL
-		AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.ended IS NULL AND s.lease_until > ?
-		AND s.process ->> '$.machine' = m.machine
-			AND EXISTS (SELECT 1 FROM json_each(s.process, '$.roles') r WHERE r.value = ?))`)
+	SELECT w.watch, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor
+		WHERE custody = {Monitor} AND watch = w.watch LIMIT ? + 0))
+	FROM watches w WHERE w.watch IS NOT NULL
+		AND NOT EXISTS (SELECT 1 FROM duties d JOIN sessions s ON s.id = d.session
+			WHERE d.name = ? || w.watch AND s.ended IS NULL AND s.lease_until > ?)`)
 
 // tenantsOf returns the tenants, as a JSON list, whose jobs of a line some process claims; or that
 // it claims those of all.

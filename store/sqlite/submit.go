@@ -176,6 +176,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 			optional(j.ExternalID), blob(j.Parent), string(j.State), string(j.Custody), j.Epoch, j.N,
 			string(j.Lane), int64(j.Attempt),
 			micros(j.Since), micros(j.Due), int64(j.Needs), int64(j.Ties), j.App, j.Trace, j.Stem(),
+			j.Watch,
 		}, limited...)...)
 	if err != nil {
 		return store.Submitted{}, err

@@ -65,7 +65,7 @@ func (w *world) populate(t *rapid.T) []job.Job {
 		}
 		n.Job.Owner, n.Job.App = draw(t, "owner", anyOwners), draw(t, "app", anyApps)
 		if rapid.Bool().Draw(t, "program") {
-			n.Job.Kind, n.Job.Machine = job.KindApp, machine
+			n.Job.Kind, n.Job.Machine, n.Job.Watch = job.KindApp, machine, machine
 		}
 		for _, k := range anyLabels {
 			if rapid.Bool().Draw(t, "labeled") {

@@ -84,7 +84,7 @@ func readBehind(w *world) {
 
 func readHeld(w *world) {
 	st := w.stand(job.Running, job.Monitor)
-	watched, err := w.s.Find(w.ctx, store.FindQuery{Machine: machine})
+	watched, err := w.s.Find(w.ctx, store.FindQuery{Watch: machine})
 	if err != nil || len(watched) != 1 {
 		w.Fatalf("watched %d jobs, %v; want 1", len(watched), err)
 	}
@@ -93,8 +93,8 @@ func readHeld(w *world) {
 	if diff := cmp.Diff(want, watched[0], sameJob); diff != "" {
 		w.Errorf("watched (-want +got):\n%s", diff)
 	}
-	if got, err := w.s.Find(w.ctx, store.FindQuery{Machine: "m2"}); err != nil || len(got) != 0 {
-		w.Errorf("another machine watches %d jobs, %v", len(got), err)
+	if got, err := w.s.Find(w.ctx, store.FindQuery{Watch: "m2"}); err != nil || len(got) != 0 {
+		w.Errorf("another watch has %d jobs, %v", len(got), err)
 	}
 	w.add(newTask())
 	j := w.claimOne(st.session)

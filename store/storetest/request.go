@@ -29,9 +29,11 @@ func newJob(kind string, options []option) store.New {
 	return n
 }
 
-func inQueue(q string) option        { return func(n *store.New) { n.Job.Queue = q } }
-func ofKind(k string) option         { return func(n *store.New) { n.Job.Kind = k } }
-func on(machine string) option       { return func(n *store.New) { n.Job.Machine = machine } }
+func inQueue(q string) option { return func(n *store.New) { n.Job.Queue = q } }
+func ofKind(k string) option  { return func(n *store.New) { n.Job.Kind = k } }
+func on(machine string) option {
+	return func(n *store.New) { n.Job.Machine, n.Job.Watch = machine, machine }
+}
 func withPriority(p int) option      { return func(n *store.New) { n.Job.Priority = p } }
 func withID(id job.ID) option        { return func(n *store.New) { n.Job.ID = id } }
 func named(name string) option       { return func(n *store.New) { n.Job.Name = name } }

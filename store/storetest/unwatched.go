@@ -9,7 +9,7 @@ import (
 )
 
 var unwatchedTests = []test{
-	{"machines with programs where nobody watches are named", unwatchedNamed},
+	{"watches with programs that nobody looks after are named", unwatchedNamed},
 	{"jobs that are not in custody monitor are not watched", unwatchedOthers},
 }
 
@@ -25,25 +25,21 @@ func (w *world) unwatched(want ...store.Unwatched) {
 	}
 }
 
-func watcher(machine string) store.Process {
-	return process(func(p *store.Process) { p.Machine, p.Roles = machine, []store.Role{store.RoleWatcher} })
-}
-
 func unwatchedNamed(w *world) {
 	w.unwatched()
 	w.stand(job.Running, job.Monitor)
-	left := store.Unwatched{Machine: machine, Jobs: 1}
+	left := store.Unwatched{Watch: machine, Jobs: 1}
 	w.unwatched(left)
-	w.begin(process()) // is there, and watches nothing
-	w.begin(watcher("m2"))
+	id := w.begin(process())
+	w.renew(id, job.WatchDuty("m2"))
 	w.unwatched(left)
-	id := w.begin(watcher(machine))
+	w.renew(id, job.WatchDuty(machine))
 	w.unwatched()
 	w.command(id, store.Drain)
 	w.unwatched()
 	w.end(id)
 	w.unwatched(left)
-	w.begin(watcher(machine))
+	w.renew(w.begin(process()), job.WatchDuty(machine))
 	w.unwatched()
 	w.clock.Advance(lease + time.Second)
 	w.unwatched(left)

@@ -172,10 +172,10 @@ func wishMonitor(w *world) {
 				st := w.stand(state, job.Monitor)
 				got, effects := w.wishAll(wish, st.ID)
 				equal(w, "answer", got[0], store.Wished{Place: st.Place})
-				equal(w, "machines to tell", effects.Watch, []string{machine})
+				equal(w, "watches to tell", effects.Watch, []string{machine})
 				w.at(state, job.Monitor, st.ID)
 				// A wish brings a job to the watcher's eyes however long it has been there.
-				watched, err := w.s.Find(w.ctx, store.FindQuery{Machine: machine})
+				watched, err := w.s.Find(w.ctx, store.FindQuery{Watch: machine})
 				if err != nil || len(watched) != 1 || watched[0].Wish != wish {
 					w.Errorf("watched %+v, %v", watched, err)
 				}

@@ -139,11 +139,11 @@ func (r *reconciliation) compare(ctx context.Context) (rep app.Report, alone boo
 		return rep, alone, err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if rep, err = n.App.Compare(ctx, n.Store, 0); err != nil || !r.endUnknown {
+	if rep, err = n.App.Compare(ctx, n.App.Local(), n.Store, 0); err != nil || !r.endUnknown {
 		return rep, alone, err
 	}
 	for i := range rep.Unknown {
-		if err := n.App.EndUnknown(ctx, &rep.Unknown[i]); err != nil {
+		if err := n.App.EndUnknown(ctx, n.App.Local(), &rep.Unknown[i]); err != nil {
 			if ctx.Err() != nil {
 				return rep, alone, err
 			}

@@ -30,7 +30,7 @@ var reads = map[string]bool{
 }
 
 // finds are the queries of Find that have points.
-var finds = map[string]store.FindQuery{"held": {Session: job.NewID()}, "watched": {Machine: "m"}}
+var finds = map[string]store.FindQuery{"held": {Session: job.NewID()}, "watched": {Watch: "m"}}
 
 // operations returns the names of the methods that have points.
 func operations() (names []string) {

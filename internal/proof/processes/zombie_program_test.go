@@ -66,7 +66,8 @@ func openHouse(t *testing.T, dir string, aside ...func()) *house {
 		t.Fatal(err)
 	}
 	h.kind = app.New(app.Config{
-		Host: host, Runner: suspending{launcher, aside}, Files: fileslocal.FS{}, Work: h.work(), Archive: h.archive(), Spool: h.spool(),
+		Local: app.System{Host: host, Runner: suspending{launcher, aside}, Work: h.work(), Spool: h.spool()},
+		Files: fileslocal.FS{}, Archive: h.archive(),
 		Reconcile: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	return h
@@ -102,7 +103,7 @@ func (h *house) watcherOf(t *testing.T, dsn string, between func(store.Store) st
 	t.Cleanup(bus.Close)
 	var rows store.Store
 	duty := engine.Duty{Name: "watch/" + zombieMachine, Run: func(ctx context.Context, held *engine.Held) error {
-		w := app.NewWatcher(h.kind, rows, bus)
+		w := app.NewWatcher(h.kind, h.kind.Local(), rows, bus)
 		h.watcher.Store(w)
 		return w.Duty().Run(ctx, held)
 	}}

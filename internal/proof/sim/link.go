@@ -294,7 +294,7 @@ func (l *link) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) {
 	case "held":
 		return over(ctx, l, what, q.Session, find)
 	case "watched":
-		return over(ctx, l, what, q.Machine, find)
+		return over(ctx, l, what, q.Watch, find)
 	default:
 		return over(ctx, l, what, nil, find)
 	}

@@ -102,11 +102,10 @@ func (w *world) newProcess(name string, m *machine) *process {
 	host.Through(p.atHost)
 	launcher.Through(p.atRunner)
 	kind := app.New(app.Config{
-		Host: host, Runner: lying{launcher, m}, Files: host.Files(), Work: "/work", Archive: "/archive",
-		Spool: spool, Grace: 3 * time.Second,
-		Reconcile: time.Minute, Log: c.Log,
+		Local: app.System{Host: host, Runner: lying{launcher, m}, Work: "/work", Spool: spool},
+		Files: host.Files(), Archive: "/archive", Grace: 3 * time.Second, Reconcile: time.Minute, Log: c.Log,
 	})
-	p.watcher = app.NewWatcher(kind, c.Store, p.broker)
+	p.watcher = app.NewWatcher(kind, kind.Local(), c.Store, p.broker)
 	c.Kinds = map[string]engine.Kind{job.KindApp: kind}
 	c.Duties = []engine.Duty{p.watcher.Duty()}
 	p.svc = pawl.New(c)

@@ -37,6 +37,7 @@ CREATE TABLE pawl.specs (
     app          text        COLLATE "C" NOT NULL DEFAULT '',
     queue        text        COLLATE "C" NOT NULL,
     machine      text        COLLATE "C" NOT NULL DEFAULT '',
+    watch        text        COLLATE "C" NOT NULL DEFAULT '',
     priority     smallint    NOT NULL,
     max_attempts int         NOT NULL,
     created      timestamptz NOT NULL,
@@ -71,7 +72,8 @@ CREATE TABLE pawl.jobs (
     tenant     text        COLLATE "C" NOT NULL,
     kind       text        COLLATE "C" NOT NULL,
     queue      text        COLLATE "C" NOT NULL,
-    machine    text        COLLATE "C" NOT NULL,
+    machine    text        COLLATE "C" NOT NULL DEFAULT '',
+    watch      text        COLLATE "C" NOT NULL DEFAULT '',
     priority   smallint    NOT NULL,
     created    timestamptz NOT NULL,
 
@@ -382,8 +384,8 @@ CREATE INDEX jobs_due     ON pawl.jobs (due) WHERE custody = 'gate' AND due IS N
 -- For those who say the condition in this way, and no others.
 CREATE INDEX jobs_gate    ON pawl.jobs (tenant, queue) WHERE custody || '' = 'gate';
 CREATE INDEX jobs_needs   ON pawl.jobs (id) WHERE custody = 'gate' AND needs <> 0;
-CREATE INDEX jobs_monitor ON pawl.jobs (machine, since) WHERE custody = 'monitor';
-CREATE INDEX jobs_wished  ON pawl.jobs (machine) WHERE custody = 'monitor' AND wish <> '';
+CREATE INDEX jobs_monitor ON pawl.jobs (watch, since) WHERE custody = 'monitor';
+CREATE INDEX jobs_wished  ON pawl.jobs (watch) WHERE custody = 'monitor' AND wish <> '';
 -- For lists, in the order of submission. Jobs that a worker holds are not in it: they are few,
 -- and they move on soon. The condition is written as nobody else writes it, so that no other
 -- statement takes the index.

@@ -20,6 +20,7 @@ CREATE TABLE jobs (
     name         TEXT    NOT NULL,
     queue        TEXT    NOT NULL,
     machine      TEXT    NOT NULL,
+    watch        TEXT    NOT NULL DEFAULT '',
     priority     INTEGER NOT NULL,
     max_attempts INTEGER NOT NULL,
     created      INTEGER NOT NULL,
@@ -256,12 +257,12 @@ CREATE TABLE resources (
 CREATE INDEX jobs_ready ON jobs (queue, kind, machine, lane, priority, created) WHERE custody = 'ready';
 CREATE INDEX jobs_session ON jobs (session, claim) WHERE session IS NOT NULL;
 CREATE INDEX jobs_due ON jobs (due) WHERE custody = 'gate' AND due IS NOT NULL;
-CREATE INDEX jobs_monitor ON jobs (machine, since) WHERE custody = 'monitor';
+CREATE INDEX jobs_monitor ON jobs (watch, since) WHERE custody = 'monitor';
 CREATE UNIQUE INDEX jobs_external ON jobs (tenant, external_id) WHERE external_id IS NOT NULL;
 -- For comparing the prerequisites that a job waits for with their number.
 CREATE INDEX jobs_needs ON jobs (seq) WHERE custody = 'gate' AND needs <> 0;
 -- For finding the programs that somebody wants to end or to pause, among many that just run.
-CREATE INDEX jobs_wished ON jobs (machine) WHERE custody = 'monitor' AND wish <> '';
+CREATE INDEX jobs_wished ON jobs (watch) WHERE custody = 'monitor' AND wish <> '';
 -- Each of these holds the jobs in the order of submission, or of their ends, for every value: seq
 -- comes last in every index. What is hidden is in none but jobs_hidden, so that no list reads
 -- past it. Jobs that a worker holds are not in jobs_state: they are few, and they move on soon.

@@ -57,11 +57,11 @@ func Open(t testing.TB) *Service {
 	}
 	log := slog.New(slog.DiscardHandler)
 	kind := app.New(app.Config{
-		Host: host, Runner: runner, Files: fileslocal.FS{}, Spool: spool, Log: log,
-		Work: filepath.Join(s.Dir, "work"), Archive: filepath.Join(s.Dir, "archive"),
+		Local: app.System{Host: host, Runner: runner, Work: filepath.Join(s.Dir, "work"), Spool: spool},
+		Files: fileslocal.FS{}, Archive: filepath.Join(s.Dir, "archive"), Log: log,
 	})
 	bus := &local.Broker{}
-	w := app.NewWatcher(kind, s.Store, bus)
+	w := app.NewWatcher(kind, kind.Local(), s.Store, bus)
 	watcher.Store(w)
 	s.Service = pawl.New(pawl.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,

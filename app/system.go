@@ -1,0 +1,48 @@
+package app
+
+import (
+	"context"
+	"path"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// A System is an account on a machine on which programs run, with the folders that Pawl has there.
+// All folders are absolute on that machine.
+type System struct {
+	// Watch names the watch over its programs. Jobs keep it in [job.Job.Watch]. It is SYSTEM/USER,
+	// or by default the id of Host.
+	Watch string
+	// Host is the machine.
+	Host host.Host
+	// Runner launches programs there and ends them.
+	Runner runner.Runner
+	// Work holds the folders of jobs, as <work>/<tenant>/<job id>.
+	Work string
+	// Spool is the folder in which the messages of ends appear.
+	Spool string
+}
+
+// Remote finds the systems on other machines. Its methods are safe for concurrent use.
+type Remote interface {
+	// System returns the system of a watch. It may ask the machine where the folders are. If the
+	// machine cannot be reached, the error is of kind [job.Unavailable]. If there is no such system,
+	// it is of kind [job.NotFound].
+	System(ctx context.Context, tenant, watch string) (*System, error)
+}
+
+// Local returns the system on this machine.
+func (k *Kind) Local() *System { return &k.cfg.Local }
+
+// system returns the system on which the program of a job runs.
+func (k *Kind) system(ctx context.Context, j *job.Job) (*System, error) {
+	if j.Watch == "" || j.Watch == k.cfg.Local.Watch || k.cfg.Remote == nil {
+		return &k.cfg.Local, nil
+	}
+	return k.cfg.Remote.System(ctx, j.Tenant, j.Watch)
+}
+
+// folder returns the folder of a job.
+func (y *System) folder(j *job.Job) string { return path.Join(y.Work, j.Tenant, j.ID.String()) }
