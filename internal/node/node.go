@@ -158,14 +158,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		dial = rule.Dialer().DialContext
 	}
 	if rule != egress.None {
-		kind.Sources = map[string]files.Source{}
-		for _, s := range backends.sources {
-			from, free := s.open(rule, o.WebSize)
-			n.free = append(n.free, free)
-			for _, scheme := range s.schemes {
-				kind.Sources[scheme] = from
-			}
-		}
+		var free []func() error
+		kind.Sources, free = openSources(rule, o.WebSize)
+		n.free = append(n.free, free...)
 	}
 	o.Version = Version
 	service := pawl.Config{
@@ -245,6 +240,27 @@ func Places(dir string) app.Config {
 		Local:   app.System{Work: filepath.Join(dir, "work"), Spool: filepath.Join(dir, "ends")},
 		Archive: filepath.Join(dir, "archive"),
 	}
+}
+
+// openSources opens where inputs with a URL come from, by scheme. free closes them.
+func openSources(rule egress.Rule, most int64) (from map[string]files.Source, free []func() error) {
+	from = map[string]files.Source{}
+	for _, s := range backends.sources {
+		opened, done := s.open(rule, most)
+		free = append(free, done)
+		for _, scheme := range s.schemes {
+			from[scheme] = opened
+		}
+	}
+	return from, free
+}
+
+// CheckingKind is the kind of programs of a data folder as far as it checks specs. Like a service
+// with the usual settings it lets pass inputs from the web. It is not for fetching them.
+func CheckingKind(dir string) *app.Kind {
+	c := Places(dir)
+	c.Sources, _ = openSources(egress.Public, 0) // nothing is open before the first request
+	return app.New(c)
 }
 
 // FileKind is the kind of programs as far as their files: to find these takes neither host nor

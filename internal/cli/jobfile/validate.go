@@ -58,7 +58,7 @@ Exit codes: 0 all is well, 2 something is wrong.`,
 // messages.
 func validate(out io.Writer, dir, name string, f File) error {
 	// Kinds know more of a spec than its form. To ask them needs no store.
-	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: app.New(node.Places(dir))}})
+	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: node.CheckingKind(dir)}})
 	var faults Faults
 	var report strings.Builder
 	for i := range f.Jobs {
