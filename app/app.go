@@ -34,7 +34,7 @@ type Config struct {
 	Local System
 	// Remote finds the systems on other machines; nil: there are none.
 	Remote Remote
-	// Files holds inputs and archives.
+	// Files holds inputs and archives. Folders of jobs are in the files of their systems.
 	Files files.FS
 	// Sources are where inputs from the web come from, by the scheme of their URL. A job with a URL
 	// of another scheme is refused.

@@ -8,11 +8,14 @@
 //
 // The work on whole files and folders is written once, above that interface: [Copy], [Digest],
 // [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
-// [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Sparse], [Showing].
+// [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing], and [Sparse] of an open
+// file.
+//
+// [Source] is the contract for inputs that a URL names. It has no suite.
 //
 // The package imports the standard library and package job. Backends stand in packages of their
-// own, such as files/local, and pass the suite in files/filestest. Package files/fake misbehaves on
-// command.
+// own, such as files/local, and pass the suite in files/filestest. Package files/fake is a file
+// system in memory, for tests, that misbehaves on command.
 package files
 
 import (
@@ -38,8 +41,9 @@ import (
 // [job.Unavailable]. When a context ends, its error is returned; the call may have happened.
 type FS interface {
 	// Open opens a regular file for reading. It follows symbolic links. It refuses anything else,
-	// such as a folder, a pipe or a device, at once and without waiting: a program may leave
-	// anything in its job's folder.
+	// such as a folder, a pipe or a device, with kind [job.Invalid], at once and without waiting: a
+	// program may leave anything in its job's folder. Whoever has a file open reads its content to
+	// the end, also after another file got its name.
 	Open(ctx context.Context, name string) (io.ReadSeekCloser, error)
 
 	// Put writes the content of r under name, and replaces a file of that name. The folder must
@@ -61,8 +65,9 @@ type FS interface {
 	// error if a file has that name.
 	Mkdir(ctx context.Context, dir string) error
 
-	// Rename moves a file or a folder, in one step and durably. It replaces a file of the new name.
-	// Both names must be on the same file system. A repetition after success returns
+	// Rename moves a file or a folder, in one step and durably. A file replaces a file of the new
+	// name; anything else that is there stays, and is an error. Two names of one file may both
+	// stay. Both names must be on the same file system. A repetition after success returns
 	// fs.ErrNotExist.
 	Rename(ctx context.Context, from, to string) error
 
@@ -74,7 +79,8 @@ type FS interface {
 
 	// Remove removes a name and, if it is a folder, all below it. It does not follow symbolic
 	// links, even if somebody replaces a folder by a link meanwhile. If a folder of its own account
-	// may not be changed, it first gives itself the rights. A missing name is no error.
+	// may not be changed, it first gives itself the rights. A missing name is no error. The root is
+	// refused, with kind [job.Invalid].
 	//
 	// Some things cannot be removed: files of another user, immutable files, and a mounted file
 	// system with all that is in it. They stay and the rest goes. The error then names the first of
