@@ -27,9 +27,9 @@ import (
 var backends = struct {
 	// jobs of one data folder, and those that many processes share
 	folder, shared func(context.Context, DatabaseConfig) (*Database, error)
-	// files of this machine
+	// files of this machine, for inputs and archives; host.Files is the same for the folders of jobs
 	files func(base string) files.FS
-	// inputs that are no files of it
+	// inputs that are no files of it, but have a URL
 	sources []source
 	host    func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
 	runner  func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
@@ -176,12 +176,14 @@ func MigrateFolder(ctx context.Context, dir string) error {
 
 // A source is where inputs come from, under some schemes of URLs.
 type source struct {
-	schemes []string
-	open    func(from egress.Rule, most int64) (files.Source, func() error)
+	schemes []string // in lower case
+	// open opens it, without any request. It may go where rule lets it, and an input has at most so
+	// many bytes; 0 stands for the most of the source. The function that it returns closes it.
+	open func(rule egress.Rule, most int64) (files.Source, func() error)
 }
 
-func openHTTP(from egress.Rule, most int64) (files.Source, func() error) {
-	s := fileshttp.New(fileshttp.Config{Rule: from, Most: most})
+func openHTTP(rule egress.Rule, most int64) (files.Source, func() error) {
+	s := fileshttp.New(fileshttp.Config{Rule: rule, Most: most})
 	return s, s.Close
 }
 
