@@ -227,6 +227,53 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestWays holds docs/architecture.md to the code: each step of a way is declared in a file that its
+// row names, and each backend has its place.
+func TestWays(t *testing.T) {
+	const page = "../../docs/architecture.md"
+	named := regexp.MustCompile("`([^`]+)`")
+	for _, way := range []string{"The way of one submission", "The way of one change"} {
+		steps := rows(t, page)[way]
+		if len(steps) < 10 {
+			t.Errorf("%s: %d steps", way, len(steps))
+		}
+		for _, cells := range steps {
+			var code []byte
+			for _, m := range named.FindAllStringSubmatch(cells[0], -1) {
+				text, err := os.ReadFile(filepath.Join("../..", m[1]))
+				if err != nil {
+					t.Error(err)
+				}
+				code = append(code, text...)
+			}
+			for _, m := range named.FindAllStringSubmatch(cells[1], -1) {
+				if !regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|var |\t)` + m[1] + `(?:\(|\s+=)`).Match(code) {
+					t.Errorf("%s: %s has no %s", way, cells[0], m[1])
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, contract := range []string{"store", "broker", "runner", "host", "files"} {
+		folders, err := os.ReadDir(filepath.Join("../..", contract))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range folders {
+			name := f.Name()
+			if !f.IsDir() || name == "fake" || name == "testdata" || name == "internal" || strings.HasSuffix(name, "test") {
+				continue
+			}
+			if !strings.Contains(string(text), "`"+contract+"/"+name+"`") {
+				t.Errorf("the table of backends has no %s/%s", contract, name)
+			}
+		}
+	}
+}
+
 // TestDecisions holds each decision to ten lines, and the index to the pages.
 func TestDecisions(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/decisions/*.md")
