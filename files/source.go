@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// A Source reads inputs that a URL names, for example from the web. Nothing can be written there. It
-// is asked for URLs of its schemes, with macros replaced. Nobody else checks where a URL leads, as
-// package app does for paths. So a source of files of this machine would have to keep jobs away
+// A Source reads inputs that a URL names, for example from the web. Nothing can be written there.
+// It is asked for URLs of its schemes, with macros replaced. Nobody else checks where a URL leads,
+// as package app does for paths. So a source of files of this machine would have to keep jobs away
 // from those of the service and of other tenants.
 //
 // Workers call it from many goroutines at once, and repeat a call that failed. Errors: something

@@ -227,8 +227,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestWays holds docs/architecture.md to the code: each step of a way is declared in a file that its
-// row names, and each backend has its place.
+// TestWays holds docs/architecture.md to the code: each step of a way is declared in a file that
+// its row names, and each backend has its place.
 func TestWays(t *testing.T) {
 	const page = "../../docs/architecture.md"
 	named := regexp.MustCompile("`([^`]+)`")
