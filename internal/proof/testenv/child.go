@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,7 +28,7 @@ func startChild(ctx context.Context, cmd *exec.Cmd, ready string) (*child, error
 	c := &child{cmd: cmd, log: newTail(ready), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c.log, c.log
 	// A grandchild may hold the pipe for a moment after the server is gone.
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = cmp.Or(cmd.WaitDelay, 5*time.Second)
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
