@@ -1,0 +1,195 @@
+package ssh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pkg/sftp"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Remove removes a name and all below it.
+func (f *farFS) Remove(ctx context.Context, name string) error {
+	if name == "/" {
+		return job.Errorf(job.Invalid, "remove %s: refused", name)
+	}
+	folder := false
+	err := f.do(ctx, func(c *sftp.Client) error {
+		err := c.Remove(name)
+		if err == nil || errors.Is(err, fs.ErrNotExist) || lost(err) {
+			return err
+		}
+		r := removal{ctx: ctx, c: c, top: name, turns: make(chan struct{}, atOnce)}
+		info, statErr := c.Lstat(name)
+		switch {
+		case statErr != nil:
+			return statErr
+		case !info.IsDir():
+			return r.stays(name, info, err)
+		case f.remove != nil:
+			folder = true
+			return nil
+		}
+		if has(c, "statvfs@openssh.com") {
+			if at, err := c.StatVFS(name); err == nil {
+				r.volume = at.Fsid
+			}
+		}
+		if !r.folder(name, info) {
+			return r.first
+		}
+		return nil
+	}, "remove", name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && folder:
+		return f.remove(ctx, name)
+	}
+	return err
+}
+
+const (
+	// atOnce is how many names are removed at a time.
+	atOnce = 16
+	// maxPasses is how often a folder is read until it is empty. A program may go on to put files
+	// there.
+	maxPasses = 100
+	// maxName is how long names get, in bytes. Folders with longer ones come up to the topmost one
+	// first, since no system takes a path of more than 4,096.
+	maxName = 2048
+)
+
+// A removal is one call of Remove.
+type removal struct {
+	ctx    context.Context
+	c      *sftp.Client
+	top    string
+	volume uint64 // the file system of top; 0: unknown
+	turns  chan struct{}
+
+	mu    sync.Mutex
+	first error // why the first name stays; guarded by mu
+}
+
+// failed notes why a name stays. It returns false.
+func (r *removal) failed(err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.first = first(r.first, err)
+	return false
+}
+
+// folder removes a folder and all below it, and reports whether it is gone.
+func (r *removal) folder(name string, info fs.FileInfo) bool {
+	if r.volume != 0 && name != r.top {
+		if at, err := r.c.StatVFS(name); err == nil && at.Fsid != r.volume {
+			return r.failed(job.Errorf(job.Conflict,
+				"%s cannot be removed: something is mounted there: unmount it", name))
+		}
+	}
+	if info.Mode()&0o700 != 0o700 {
+		r.c.Chmod(name, info.Mode()|0o700) //nolint:errcheck // what it was for tells
+	}
+	if len(name) > maxName {
+		err := move(r.c, name, path.Join(r.top, ".pawl-deep-"+rand.Text()))
+		return err == nil || r.failed(r.stays(name, info, err))
+	}
+	for range maxPasses {
+		infos, err := r.c.ReadDirContext(r.ctx, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return true // and so it is if it is no folder any more: the one above is read again
+		case err != nil:
+			return r.failed(r.stays(name, info, err))
+		}
+		left := r.all(name, infos)
+		if left == 0 {
+			err = r.c.RemoveDirectory(name)
+			switch {
+			case err == nil, errors.Is(err, fs.ErrNotExist):
+				return true
+			case !failure(err), len(infos) == 0:
+				return r.failed(r.stays(name, info, err))
+			}
+			continue // something was put there meanwhile
+		}
+		if left == len(infos) || r.ctx.Err() != nil {
+			break
+		}
+	}
+	return r.failed(r.ctx.Err())
+}
+
+// all removes what is in a folder, several names at a time, and returns how many stay.
+func (r *removal) all(dir string, infos []fs.FileInfo) int {
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	for _, info := range infos {
+		one := func() {
+			if !r.name(path.Join(dir, info.Name()), info) {
+				left.Add(1)
+			}
+		}
+		select {
+		case r.turns <- struct{}{}:
+			wg.Go(func() {
+				one()
+				<-r.turns
+			})
+		default:
+			one()
+		}
+	}
+	wg.Wait()
+	return int(left.Load())
+}
+
+// name removes one name in a folder.
+func (r *removal) name(name string, info fs.FileInfo) bool {
+	if err := r.ctx.Err(); err != nil {
+		return r.failed(err)
+	}
+	if info.IsDir() {
+		return r.folder(name, info)
+	}
+	err := r.c.Remove(name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	return r.failed(r.stays(name, info, err))
+}
+
+// stays is why a name cannot be removed. If somebody has to lend a hand, it is a Conflict and says
+// how.
+func (r *removal) stays(name string, info fs.FileInfo, err error) error {
+	var why string
+	switch {
+	case r.ctx.Err() != nil:
+		return r.ctx.Err()
+	case errors.Is(err, fs.ErrPermission):
+		why = "it, or the folder that it is in, belongs to another user" + owner(info) + ": remove it as root " +
+			"(if it is immutable: chattr -i -a)"
+	case failure(err) && info.IsDir():
+		why = "something is mounted there, or is still being put there: unmount it, or end the program that does so"
+	case failure(err):
+		why = "its file system may only be read, or the server gives no reason: look there"
+	default:
+		return explain(err, "remove", name)
+	}
+	return job.Errorf(job.Conflict, "%s cannot be removed: %s (%w)", name, why, err)
+}
+
+func owner(info fs.FileInfo) string {
+	if at, ok := info.Sys().(*sftp.FileStat); ok {
+		return fmt.Sprintf(" (its user id is %d)", at.UID)
+	}
+	return ""
+}

@@ -1,0 +1,136 @@
+package ssh
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pkg/sftp"
+
+	"github.com/pawl-jobs/pawl/files"
+)
+
+// far puts a server a round trip of virtual time away. It passes one request after another to the
+// server and waits for the answer, so time passes only between the ends.
+func far(s *server, trip time.Duration) (io.Reader, io.WriteCloser) {
+	fromClient, toServer := io.Pipe()
+	fromServer, toClient := io.Pipe()
+	type packet struct {
+		at time.Time
+		b  []byte
+	}
+	answers := make(chan packet, 10_000)
+	go func() {
+		defer close(answers)
+		for {
+			p, err := onePacket(fromClient)
+			if err != nil {
+				return
+			}
+			at := time.Now().Add(trip)
+			if _, err := s.in.Write(p); err != nil {
+				return
+			}
+			if p, err = onePacket(s.out); err != nil {
+				return
+			}
+			answers <- packet{at, p}
+		}
+	}()
+	go func() {
+		for p := range answers {
+			time.Sleep(time.Until(p.at))
+			if _, err := toClient.Write(p.b); err != nil {
+				break
+			}
+		}
+		toClient.Close()
+	}()
+	return fromServer, toServer
+}
+
+func onePacket(r io.Reader) ([]byte, error) {
+	p := make([]byte, 4)
+	if _, err := io.ReadFull(r, p); err != nil {
+		return nil, err
+	}
+	p = append(p, make([]byte, binary.BigEndian.Uint32(p))...)
+	_, err := io.ReadFull(r, p[4:])
+	return p, err
+}
+
+// TestRoundTrips: on a far machine, what a call costs is how often it waits for an answer.
+func TestRoundTrips(t *testing.T) {
+	s, dir := serve(t, ""), own(t)
+	synctest.Test(t, func(t *testing.T) {
+		const trip = time.Second
+		r, w := far(s, trip)
+		c, err := newSFTP(r, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		f, ctx, name := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil }), t.Context(), path.Join(dir, "f")
+		put := func(name string, o files.PutOptions) error { return f.Put(ctx, name, strings.NewReader("short"), o) }
+		stat := func(name string) error { _, err := f.Stat(ctx, name); return err }
+		for _, call := range []struct {
+			what  string
+			trips int
+			call  func() error
+		}{
+			{"put, durable", 5, func() error { return put(name, files.PutOptions{}) }},
+			{"put again", 5, func() error { return put(name, files.PutOptions{Mode: 0o600}) }},
+			{"put for another name", 4, func() error { return put(name, files.PutOptions{Passing: true}) }},
+			{"put without sync", 4, func() error { return put(name, files.PutOptions{NoSync: true}) }},
+			{"put of 1 MiB", 4, func() error {
+				return f.Put(ctx, path.Join(dir, "large"), strings.NewReader(strings.Repeat("x", 1<<20)), files.PutOptions{NoSync: true})
+			}},
+			{"open, read, close", 3, func() error {
+				b, err := files.ReadFile(ctx, f, name, 100)
+				if string(b) != "short" {
+					t.Errorf("read %q, %v", b, err)
+				}
+				return err
+			}},
+			{"open, read, close of 1 MiB", 6, func() error { _, err := files.Digest(ctx, f, path.Join(dir, "large")); return err }},
+			{"stat", 1, func() error { return stat(name) }},
+			{"list", 4, func() error { _, err := f.List(ctx, dir); return err }},
+			{"link", 2, func() error { return f.Link(ctx, name, path.Join(dir, "second")) }},
+			{"link to a name that is there", 2, func() error {
+				if err := f.Link(ctx, name, path.Join(dir, "second")); !errors.Is(err, fs.ErrExist) {
+					t.Errorf("link: %v", err)
+				}
+				return nil
+			}},
+			{"rename", 2, func() error { return f.Rename(ctx, name, path.Join(dir, "g")) }},
+			{"move", 1, func() error { return f.Move(ctx, path.Join(dir, "g"), name) }},
+			{"mkdir", 1, func() error { return f.Mkdir(ctx, path.Join(dir, "d")) }},
+			{"mkdir of what is there", 2, func() error { return f.Mkdir(ctx, path.Join(dir, "d")) }},
+			{"mkdir with one above", 3, func() error { return f.Mkdir(ctx, path.Join(dir, "e", "below")) }},
+			{"chmod", 2, func() error { return f.Chmod(ctx, name, 0o600) }},
+			{"symlink", 2, func() error { return f.Symlink(ctx, "d", path.Join(dir, "link")) }},
+			{"resolve of what is no link", 1, func() error { _, err := f.Resolve(ctx, name); return err }},
+			{"resolve of a link", 3, func() error { _, err := f.Resolve(ctx, path.Join(dir, "link")); return err }},
+			{"space", 1, func() error { _, err := f.Space(ctx, dir); return err }},
+			{"remove of a file", 1, func() error { return f.Remove(ctx, name) }},
+			{"remove of an empty folder", 2, func() error { return f.Remove(ctx, path.Join(dir, "d")) }},
+		} {
+			begin := time.Now()
+			if err := call.call(); err != nil {
+				t.Errorf("%s: %v", call.what, err)
+			}
+			got := int(time.Since(begin) / trip)
+			t.Logf("%-30s %d", call.what, got)
+			if got > call.trips {
+				t.Errorf("%s takes %d round trips, want at most %d", call.what, got, call.trips)
+			}
+		}
+	})
+}
