@@ -69,7 +69,9 @@ const (
 )
 
 // ask makes a call about some names. pkg/sftp knows no context, so the call may go on after it.
-func ask[T any](ctx context.Context, f *farFS, call func(*sftp.Client) (T, error), op string, names ...string) (T, error) {
+func ask[T any](
+	ctx context.Context, f *farFS, call func(*sftp.Client) (T, error), op string, names ...string,
+) (T, error) {
 	var none T
 	c, err := f.begin(ctx, names...)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/filestest"
 	"github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -40,9 +41,17 @@ type server struct {
 // serve starts a server. script runs it as "$@"; "" is exec "$@".
 func serve(t testing.TB, script string, args ...string) *server {
 	t.Helper()
-	bin := "/usr/lib/openssh/sftp-server"
-	if _, err := os.Stat(bin); err != nil {
-		bin = "/usr/libexec/openssh/sftp-server"
+	var bin string
+	for _, name := range []string{"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server"} {
+		if _, err := os.Stat(name); err == nil {
+			bin = name
+		}
+	}
+	switch {
+	case bin == "" && os.Getenv("PAWL_TEST_REQUIRE") != "":
+		t.Fatal("there is no sftp-server: install it (Debian: openssh-sftp-server)")
+	case bin == "":
+		t.Skip("there is no sftp-server: install it (Debian: openssh-sftp-server)")
 	}
 	if script == "" {
 		script = `exec "$@"`
@@ -59,7 +68,7 @@ func serve(t testing.TB, script string, args ...string) *server {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Start(); err != nil {
-		t.Skipf("start an SFTP server: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if s.client != nil {
@@ -113,7 +122,7 @@ func TestFilesNoise(t *testing.T) {
 		}
 	})
 	for what, test := range map[string]struct{ script, want string }{
-		"an account without a shell": {`echo 'This account is currently not available.'`, "This account is currently not available."},
+		"an account without a shell": {`echo 'This account is not available.'`, "This account is not available."},
 		"no end of it":               {`yes noise`, "let the account's login files print only in a terminal"},
 		"nothing at all":             {`exit 1`, "the SFTP server does not answer"},
 	} {
@@ -296,7 +305,8 @@ func TestFilesMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	n, err := io.CopyBuffer(writerFunc(func(p []byte) (int, error) { sample(); return len(p), nil }), r, make([]byte, 256<<10))
+	sink := writerFunc(func(p []byte) (int, error) { sample(); return len(p), nil })
+	n, err := io.CopyBuffer(sink, r, make([]byte, 256<<10))
 	if n != size || err != nil {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
@@ -415,7 +425,8 @@ func TestFilesErrors(t *testing.T) {
 	if job.KindOf(pipe) != job.Invalid {
 		t.Errorf("open of a pipe: %v", pipe)
 	}
-	if err := f.Rename(t.Context(), at("d"), at("file")); !errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
+	err := f.Rename(t.Context(), at("d"), at("file"))
+	if !errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("rename of a folder over a file: %v", err)
 	}
 	if err := f.Remove(t.Context(), at("file/below")); err != nil {
@@ -431,7 +442,8 @@ func TestFilesErrors(t *testing.T) {
 	if _, err := f.List(t.Context(), at("shut")); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("list of a folder that may not be searched: %v", err)
 	}
-	if err := f.Put(t.Context(), "/etc/pawl-test", strings.NewReader(""), files.PutOptions{}); !errors.Is(err, fs.ErrPermission) {
+	err = f.Put(t.Context(), "/etc/pawl-test", strings.NewReader(""), files.PutOptions{})
+	if !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("put where nobody may: %v", err)
 	}
 }
@@ -476,7 +488,8 @@ func TestFilesQuota(t *testing.T) {
 	if err := os.WriteFile(path.Join(dir, "f", "g"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Put(t.Context(), path.Join(dir, "f"), strings.NewReader(""), files.PutOptions{}); !errors.Is(err, syscall.EDQUOT) {
+	err := f.Put(t.Context(), path.Join(dir, "f"), strings.NewReader(""), files.PutOptions{})
+	if !errors.Is(err, syscall.EDQUOT) {
 		t.Errorf("put: %v, want EDQUOT", err)
 	}
 }
@@ -495,7 +508,8 @@ func TestFilesRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := f.Remove(t.Context(), path.Join(dir, "job"))
-		if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), at+" cannot be removed: something is mounted there") {
+		want := at + " cannot be removed: something is mounted there"
+		if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v", err)
 		}
 		wantFolder(t, at, "f")
@@ -511,6 +525,50 @@ func TestFilesRemove(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
+		if err := f.Remove(t.Context(), top); err != nil {
+			t.Error(err)
+		}
+		wantFolder(t, dir)
+	})
+	t.Run("a link of another user's is named", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root makes files for others")
+		}
+		f, dir := serve(t, "").files(t), own(t)
+		theirs := path.Join(dir, "theirs")
+		for _, target := range []string{"gone", "/tmp", "/etc/passwd"} {
+			if err := errors.Join(os.Mkdir(theirs, 0o755), os.Symlink(target, path.Join(theirs, "link"))); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{theirs, path.Join(theirs, "link")} {
+				err := f.Remove(t.Context(), name)
+				want := "theirs/link cannot be removed: it, or the folder that it is in, belongs to another user (its user id is 0)"
+				if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), want) {
+					t.Errorf("a link to %s: %v", target, err)
+				}
+			}
+			wantFolder(t, theirs, "link")
+			if err := os.RemoveAll(theirs); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Run("a program that goes on", func(t *testing.T) {
+		f, dir := serve(t, "").files(t), own(t)
+		top := path.Join(dir, "top")
+		program := exec.Command("/bin/sh", "-c", `while :; do mkdir -p "$1/a/b"; : > "$1/a/b/f"; done 2>/dev/null`, "sh", top)
+		program.SysProcAttr = serve(t, "").cmd.SysProcAttr
+		if err := program.Start(); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t.Context(), func() bool { _, err := os.Stat(path.Join(top, "a", "b", "f")); return err == nil })
+		for range 20 {
+			if err := f.Remove(t.Context(), top); err != nil && job.KindOf(err) != job.Conflict {
+				t.Errorf("%v", err)
+			}
+		}
+		program.Process.Kill()
+		program.Wait()
 		if err := f.Remove(t.Context(), top); err != nil {
 			t.Error(err)
 		}

@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -165,7 +166,7 @@ func (f *farFS) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 	case err != nil && ctx.Err() != nil && job.KindOf(err) != job.Unavailable:
 		return ctx.Err()
 	case w.source != nil:
-		return w.source
+		return fmt.Errorf("put %s: %w", name, w.source)
 	}
 	return explain(err, "put", name)
 }
@@ -186,8 +187,9 @@ func (f *farFS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files
 		err = move(c, tmp, name)
 	}
 	if err != nil {
-		err = f.reason(w.ctx, c, path.Dir(name), err) // before there is room again
-		c.Remove(tmp)                                 //nolint:errcheck // if the connection is gone, it stays, and List hides it
+		// Before there is room again.
+		err = f.reason(w.ctx, c, path.Dir(name), err)
+		c.Remove(tmp) //nolint:errcheck // if the connection is gone, it stays, and List hides it
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 	}
 	folder := false
 	err := f.do(ctx, func(c *sftp.Client) error {
-		err := c.Remove(name)
+		err := unlink(c, name)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || lost(err) {
 			return err
 		}
@@ -52,6 +52,16 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 		return nil
 	case err == nil && folder:
 		return f.remove(ctx, name)
+	}
+	return err
+}
+
+// unlink removes a file, a link or an empty folder. pkg/sftp may look behind a link that stays, and
+// then says that nothing is there.
+func unlink(c *sftp.Client, name string) error {
+	err := c.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) && there(c, name) {
+		return fs.ErrPermission
 	}
 	return err
 }
@@ -102,7 +112,7 @@ func (r *removal) folder(name string, info fs.FileInfo) bool {
 		err := move(r.c, name, path.Join(r.top, ".pawl-deep-"+rand.Text()))
 		return err == nil || r.failed(r.stays(name, info, err))
 	}
-	for range maxPasses {
+	for pass := 1; ; pass++ {
 		infos, err := r.c.ReadDirContext(r.ctx, name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -113,19 +123,19 @@ func (r *removal) folder(name string, info fs.FileInfo) bool {
 		left := r.all(name, infos)
 		if left == 0 {
 			err = r.c.RemoveDirectory(name)
-			switch {
-			case err == nil, errors.Is(err, fs.ErrNotExist):
-				return true
-			case !failure(err), len(infos) == 0:
-				return r.failed(r.stays(name, info, err))
-			}
-			continue // something was put there meanwhile
 		}
-		if left == len(infos) || r.ctx.Err() != nil {
-			break
+		switch {
+		case left == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)):
+			return true
+		case err != nil && (!failure(err) || len(infos) == 0 || pass == maxPasses):
+			return r.failed(r.stays(name, info, err))
+		case left > 0 && (left == len(infos) || pass == maxPasses):
+			return false
+		case r.ctx.Err() != nil:
+			return r.failed(r.ctx.Err())
 		}
+		// something was put there meanwhile
 	}
-	return r.failed(r.ctx.Err())
 }
 
 // all removes what is in a folder, several names at a time, and returns how many stay.
@@ -160,7 +170,7 @@ func (r *removal) name(name string, info fs.FileInfo) bool {
 	if info.IsDir() {
 		return r.folder(name, info)
 	}
-	err := r.c.Remove(name)
+	err := unlink(r.c, name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return true
 	}

@@ -15,11 +15,13 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // far puts a server a round trip of virtual time away. It passes one request after another to the
 // server and waits for the answer, so time passes only between the ends.
-func far(s *server, trip time.Duration) (io.Reader, io.WriteCloser) {
+// Once it hangs, no answer comes any more.
+func far(s *server, trip time.Duration, hang <-chan struct{}) (io.Reader, io.WriteCloser) {
 	fromClient, toServer := io.Pipe()
 	fromServer, toClient := io.Pipe()
 	type packet struct {
@@ -41,7 +43,11 @@ func far(s *server, trip time.Duration) (io.Reader, io.WriteCloser) {
 			if p, err = onePacket(s.out); err != nil {
 				return
 			}
-			answers <- packet{at, p}
+			select {
+			case <-hang:
+			default:
+				answers <- packet{at, p}
+			}
 		}
 	}()
 	go func() {
@@ -71,13 +77,14 @@ func TestRoundTrips(t *testing.T) {
 	s, dir := serve(t, ""), own(t)
 	synctest.Test(t, func(t *testing.T) {
 		const trip = time.Second
-		r, w := far(s, trip)
+		r, w := far(s, trip, nil)
 		c, err := newSFTP(r, w)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		f, ctx, name := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil }), t.Context(), path.Join(dir, "f")
+		f := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil })
+		ctx, name, large := t.Context(), path.Join(dir, "f"), path.Join(dir, "large")
 		put := func(name string, o files.PutOptions) error { return f.Put(ctx, name, strings.NewReader("short"), o) }
 		stat := func(name string) error { _, err := f.Stat(ctx, name); return err }
 		for _, call := range []struct {
@@ -90,7 +97,7 @@ func TestRoundTrips(t *testing.T) {
 			{"put for another name", 4, func() error { return put(name, files.PutOptions{Passing: true}) }},
 			{"put without sync", 4, func() error { return put(name, files.PutOptions{NoSync: true}) }},
 			{"put of 1 MiB", 4, func() error {
-				return f.Put(ctx, path.Join(dir, "large"), strings.NewReader(strings.Repeat("x", 1<<20)), files.PutOptions{NoSync: true})
+				return f.Put(ctx, large, strings.NewReader(strings.Repeat("x", 1<<20)), files.PutOptions{NoSync: true})
 			}},
 			{"open, read, close", 3, func() error {
 				b, err := files.ReadFile(ctx, f, name, 100)
@@ -99,7 +106,7 @@ func TestRoundTrips(t *testing.T) {
 				}
 				return err
 			}},
-			{"open, read, close of 1 MiB", 6, func() error { _, err := files.Digest(ctx, f, path.Join(dir, "large")); return err }},
+			{"open, read, close of 1 MiB", 6, func() error { _, err := files.Digest(ctx, f, large); return err }},
 			{"stat", 1, func() error { return stat(name) }},
 			{"list", 4, func() error { _, err := f.List(ctx, dir); return err }},
 			{"link", 2, func() error { return f.Link(ctx, name, path.Join(dir, "second")) }},
@@ -131,6 +138,35 @@ func TestRoundTrips(t *testing.T) {
 			if got > call.trips {
 				t.Errorf("%s takes %d round trips, want at most %d", call.what, got, call.trips)
 			}
+		}
+	})
+}
+
+// TestHanging: a client whose server hangs is closed, so that the next call gets another one, and
+// no goroutine is left.
+func TestHanging(t *testing.T) {
+	s, dir := serve(t, ""), own(t)
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		r, w := far(s, time.Millisecond, hang)
+		c, err := newSFTP(r, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil })
+		close(hang)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := f.Stat(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("stat: %v", err)
+		}
+		begin := time.Now()
+		c.Wait() //nolint:errcheck // that it ends is what counts
+		if took := time.Since(begin); took != patience {
+			t.Errorf("the client is closed after %s, want %s", took, patience)
+		}
+		if err := f.Mkdir(t.Context(), path.Join(dir, "d")); job.KindOf(err) != job.Unavailable {
+			t.Errorf("mkdir: %v, want kind unavailable", err)
 		}
 	})
 }
