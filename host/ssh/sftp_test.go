@@ -413,6 +413,21 @@ func TestFilesMade(t *testing.T) {
 	}
 }
 
+// TestFilesExecuted: a program can be executed as soon as it is put.
+func TestFilesExecuted(t *testing.T) {
+	f, name := serve(t, "").files(t), path.Join(own(t), "program")
+	for range 50 {
+		for _, o := range []files.PutOptions{{Mode: 0o755, Passing: true}, {Mode: 0o755, NoSync: true}} {
+			if err := f.Put(t.Context(), name, strings.NewReader("#!/bin/sh\n"), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := exec.Command(name).Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestFilesErrors: SFTP says little; what it means is found out.
 func TestFilesErrors(t *testing.T) {
 	f, dir := serve(t, "").files(t), own(t)
@@ -507,10 +522,12 @@ func TestFilesRemove(t *testing.T) {
 		if err := f.Put(t.Context(), path.Join(at, "f"), strings.NewReader(""), files.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		err := f.Remove(t.Context(), path.Join(dir, "job"))
-		want := at + " cannot be removed: something is mounted there"
-		if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v", err)
+		for _, name := range []string{path.Join(dir, "job"), at} {
+			err := f.Remove(t.Context(), name)
+			want := at + " cannot be removed: something is mounted there"
+			if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
 		}
 		wantFolder(t, at, "f")
 		wantFolder(t, path.Dir(at), "mnt")

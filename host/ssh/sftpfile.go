@@ -177,15 +177,21 @@ func (f *farFS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files
 		return f.reason(w.ctx, c, path.Dir(name), err)
 	}
 	err = first(w.fill(r, o), w.ctx.Err())
-	if err == nil && !o.NoSync && has(c, "fsync@openssh.com") {
+	synced := err == nil && !o.NoSync && has(c, "fsync@openssh.com")
+	if synced {
 		err = w.file.Sync()
-		go w.file.Close() // it has nothing left to tell
-	} else {
-		err = first(err, w.file.Close())
+	}
+	var closing sync.WaitGroup
+	var closed error
+	closing.Go(func() { closed = w.file.Close() })
+	if !synced { // then it may fail as late as this
+		closing.Wait()
+		err = first(err, closed)
 	}
 	if err == nil {
 		err = move(c, tmp, name)
 	}
+	closing.Wait() // nobody can execute a file that is open for writing
 	if err != nil {
 		// Before there is room again.
 		err = f.reason(w.ctx, c, path.Dir(name), err)
@@ -197,14 +203,14 @@ func (f *farFS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files
 // linger returns a context that ends a while after ctx.
 func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 	tidy, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-time.After(grace):
 			cancel()
 		case <-tidy.Done():
 		}
 	})
-	return tidy, cancel
+	return tidy, func() { stop(); cancel() }
 }
 
 // A writer writes a file of Put, with up to inFlight packets under way. It is a [files.Pool], so

@@ -38,7 +38,7 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 			return nil
 		}
 		if has(c, "statvfs@openssh.com") {
-			if at, err := c.StatVFS(name); err == nil {
+			if at, err := c.StatVFS(path.Dir(name)); err == nil {
 				r.volume = at.Fsid
 			}
 		}
@@ -59,9 +59,17 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 // unlink removes a file, a link or an empty folder. pkg/sftp may look behind a link that stays, and
 // then says that nothing is there.
 func unlink(c *sftp.Client, name string) error {
-	err := c.Remove(name)
+	err := bare(c.Remove(name))
 	if errors.Is(err, fs.ErrNotExist) && there(c, name) {
 		return fs.ErrPermission
+	}
+	return err
+}
+
+// bare is an error without the name that pkg/sftp gives to some.
+func bare(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
 	}
 	return err
 }
@@ -82,7 +90,7 @@ type removal struct {
 	ctx    context.Context
 	c      *sftp.Client
 	top    string
-	volume uint64 // the file system of top; 0: unknown
+	volume uint64 // the file system that has top; 0: unknown
 	turns  chan struct{}
 
 	mu    sync.Mutex
@@ -99,14 +107,15 @@ func (r *removal) failed(err error) bool {
 
 // folder removes a folder and all below it, and reports whether it is gone.
 func (r *removal) folder(name string, info fs.FileInfo) bool {
-	if r.volume != 0 && name != r.top {
+	if r.volume != 0 {
 		if at, err := r.c.StatVFS(name); err == nil && at.Fsid != r.volume {
 			return r.failed(job.Errorf(job.Conflict,
 				"%s cannot be removed: something is mounted there: unmount it", name))
 		}
 	}
+	var shut error
 	if info.Mode()&0o700 != 0o700 {
-		r.c.Chmod(name, info.Mode()|0o700) //nolint:errcheck // what it was for tells
+		shut = r.c.Chmod(name, info.Mode()|0o700)
 	}
 	if len(name) > maxName {
 		err := move(r.c, name, path.Join(r.top, ".pawl-deep-"+rand.Text()))
@@ -118,17 +127,17 @@ func (r *removal) folder(name string, info fs.FileInfo) bool {
 		case errors.Is(err, fs.ErrNotExist):
 			return true // and so it is if it is no folder any more: the one above is read again
 		case err != nil:
-			return r.failed(r.stays(name, info, err))
+			return r.failed(r.stays(name, info, first(shut, err)))
 		}
 		left := r.all(name, infos)
 		if left == 0 {
-			err = r.c.RemoveDirectory(name)
+			err = bare(r.c.RemoveDirectory(name))
 		}
 		switch {
 		case left == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)):
 			return true
 		case err != nil && (!failure(err) || len(infos) == 0 || pass == maxPasses):
-			return r.failed(r.stays(name, info, err))
+			return r.failed(r.stays(name, info, first(shut, err)))
 		case left > 0 && (left == len(infos) || pass == maxPasses):
 			return false
 		case r.ctx.Err() != nil:
