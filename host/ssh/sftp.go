@@ -77,7 +77,7 @@ func ask[T any](
 	if err != nil {
 		return none, err
 	}
-	v, err := await(ctx, c, func() (T, error) {
+	v, err := within(ctx, c, func() (T, error) {
 		v, err := call(c)
 		return v, f.reason(ctx, c, path.Dir(names[len(names)-1]), err)
 	})
@@ -102,9 +102,9 @@ func (f *farFS) begin(ctx context.Context, names ...string) (*sftp.Client, error
 	return f.client(ctx)
 }
 
-// await waits for a call until ctx ends. A file that is opened too late is closed. The call itself
+// within waits for a call until ctx ends. A file that is opened too late is closed. The call itself
 // ends with its answer, or with the connection.
-func await[T any](ctx context.Context, c *sftp.Client, call func() (T, error)) (T, error) {
+func within[T any](ctx context.Context, c *sftp.Client, call func() (T, error)) (T, error) {
 	type answer struct {
 		v   T
 		err error
@@ -242,7 +242,7 @@ func (f *farFS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 // everything in a folder that may be read but not searched. Such a folder is an error here.
 func (f *farFS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
 	infos, err := ask(ctx, f, func(c *sftp.Client) ([]fs.FileInfo, error) {
-		infos, err := c.ReadDir(dir)
+		infos, err := entries(ctx, c, dir)
 		if err == nil && len(infos) == 0 {
 			_, err = c.Lstat(dir + "/.")
 		}
@@ -254,6 +254,14 @@ func (f *farFS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
 	infos = slices.DeleteFunc(infos, func(i fs.FileInfo) bool { return files.Temporary(i.Name()) })
 	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return strings.Compare(a.Name(), b.Name()) })
 	return infos, nil
+}
+
+// entries describes what is in a folder. A name that leads out of the folder is none.
+func entries(ctx context.Context, c *sftp.Client, dir string) ([]fs.FileInfo, error) {
+	infos, err := c.ReadDirContext(ctx, dir)
+	return slices.DeleteFunc(infos, func(i fs.FileInfo) bool {
+		return i.Name() == "." || i.Name() == ".." || strings.ContainsRune(i.Name(), '/')
+	}), err
 }
 
 // Mkdir makes a folder and those above it, with mode 0755 less the umask.

@@ -119,7 +119,7 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	case io.SeekCurrent:
 		offset += r.at
 	case io.SeekEnd:
-		info, err := await(r.ctx, r.c, r.file.Stat)
+		info, err := within(r.ctx, r.c, r.file.Stat)
 		if err != nil {
 			return r.at, explain(err, "seek", r.name)
 		}
@@ -153,7 +153,7 @@ func (f *farFS) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 	w := &writer{ctx: ctx, packets: &f.packets, turns: make(chan struct{}, inFlight)}
 	tidy, done := linger(ctx)
 	defer done()
-	_, err = await(tidy, c, func() (struct{}, error) {
+	_, err = within(tidy, c, func() (struct{}, error) {
 		put := func() error { return f.put(c, w, name, r, o) }
 		if o.NoSync || o.Passing {
 			return struct{}{}, put()

@@ -122,7 +122,7 @@ func (r *removal) folder(name string, info fs.FileInfo) bool {
 		return err == nil || r.failed(r.stays(name, info, err))
 	}
 	for pass := 1; ; pass++ {
-		infos, err := r.c.ReadDirContext(r.ctx, name)
+		infos, err := entries(r.ctx, r.c, name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return true // and so it is if it is no folder any more: the one above is read again

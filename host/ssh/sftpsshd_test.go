@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/filestest"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // overSSH is the file system of a server's user, through a connection of its own.
@@ -67,7 +68,7 @@ func (e *ending) Close() error { return e.session.Close() }
 // work is a folder of the server's user for one test.
 func work(t *testing.T, s *testenv.SSH) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(s.Work, "")
+	dir, err := os.MkdirTemp(s.Work, "") //nolint:usetesting // it is below the folder of the server
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +96,46 @@ func TestFilesOverSSH(t *testing.T) {
 				Hold:  func(t *testing.T, name string) { hold(t, name) },
 			})
 		})
+	}
+}
+
+// TestFilesOverSSHCut: the end of a connection is not the end of a file.
+func TestFilesOverSSHCut(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	dir := work(t, s)
+	name := filepath.Join(dir, "f")
+	const size = 20 << 20
+	f := overSSH(t, s)
+	if err := f.Put(t.Context(), name, io.LimitReader(&endless{}, size), files.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for what, cut := range map[string]func(c *sftp.Client){
+		"the server is killed":   func(*sftp.Client) { s.Cut() },
+		"the session was closed": func(c *sftp.Client) { c.Close() },
+		"only the put is cut":    func(*sftp.Client) {},
+	} {
+		f := overSSH(t, s)
+		c, err := f.client(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := f.Open(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, 1<<10)); err != nil {
+			t.Fatal(err)
+		}
+		cut(c)
+		if err := f.Put(t.Context(), name, &endless{8 << 20, s.Cut}, files.PutOptions{}); job.KindOf(err) != job.Unavailable {
+			t.Errorf("%s: put: %v, want kind unavailable", what, err)
+		}
+		if _, err := io.Copy(io.Discard, r); job.KindOf(err) != job.Unavailable || errors.Is(err, io.EOF) {
+			t.Errorf("%s: read: %v, want kind unavailable", what, err)
+		}
+		if info, err := os.Stat(name); err != nil || info.Size() != size {
+			t.Errorf("%s: the file: %v, %v", what, info, err)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package ssh
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,12 +11,12 @@ import (
 	"path"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pkg/sftp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -75,7 +77,7 @@ func onePacket(r io.Reader) ([]byte, error) {
 // TestRoundTrips: on a far machine, what a call costs is how often it waits for an answer.
 func TestRoundTrips(t *testing.T) {
 	s, dir := serve(t, ""), own(t)
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		const trip = time.Second
 		r, w := far(s, trip, nil)
 		c, err := newSFTP(r, w)
@@ -146,7 +148,7 @@ func TestRoundTrips(t *testing.T) {
 // no goroutine is left.
 func TestHanging(t *testing.T) {
 	s, dir := serve(t, ""), own(t)
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		r, w := far(s, time.Millisecond, hang)
 		c, err := newSFTP(r, w)
@@ -161,7 +163,7 @@ func TestHanging(t *testing.T) {
 			t.Errorf("stat: %v", err)
 		}
 		begin := time.Now()
-		c.Wait() //nolint:errcheck // that it ends is what counts
+		c.Wait()
 		if took := time.Since(begin); took != patience {
 			t.Errorf("the client is closed after %s, want %s", took, patience)
 		}
@@ -169,4 +171,52 @@ func TestHanging(t *testing.T) {
 			t.Errorf("mkdir: %v, want kind unavailable", err)
 		}
 	})
+}
+
+// FuzzGreet: a login file prints anything, and so does what answers in place of a server.
+func FuzzGreet(f *testing.F) {
+	version := string(pack(fxVersion, []byte("\x00\x00\x00\x03\x00\x00\x00\x12limits@openssh.com\x00\x00\x00\x011")))
+	limits := func(most ...uint64) string {
+		b := []byte{0, 0, 0, 0}
+		for _, n := range most {
+			b = binary.BigEndian.AppendUint64(b, n)
+		}
+		return string(pack(fxExtendedReply, b))
+	}
+	for _, s := range []string{
+		"", "noise", version, "noise" + version + limits(256<<10, 255<<10, 255<<10, 1000), version + limits(34000, 32<<10, 32<<10, 0),
+		version + limits(0, 0, 0, 0), version + limits(1), "\x00\x00\xff\xff\x02\x00\x00\x00\x03",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, size, err := greet(bufio.NewReader(strings.NewReader(s)), io.Discard)
+		switch {
+		case err != nil && job.KindOf(err) != job.Unavailable:
+			t.Errorf("%v", err)
+		case err == nil && (!strings.Contains(s, string(got)) || size != 32<<10 && size != 128<<10):
+			t.Errorf("%q, %d", got, size)
+		}
+	})
+}
+
+// TestPacketSize: a request carries no more than the server takes.
+func TestPacketSize(t *testing.T) {
+	for _, test := range []struct {
+		packet, read, write uint64
+		want                int
+	}{
+		{256 << 10, 255 << 10, 255 << 10, 128 << 10}, {0, 0, 0, 128 << 10}, {256 << 10, 64 << 10, 64 << 10, 32 << 10},
+		{128 << 10, 128 << 10, 128 << 10, 32 << 10},
+	} {
+		body := []byte{0, 0, 0, 0}
+		for _, n := range []uint64{test.packet, test.read, test.write, 0} {
+			body = binary.BigEndian.AppendUint64(body, n)
+		}
+		version := pack(fxVersion, []byte("\x00\x00\x00\x03\x00\x00\x00\x12limits@openssh.com\x00\x00\x00\x011"))
+		answers := bytes.NewReader(append(version, pack(fxExtendedReply, body)...))
+		if _, size, err := greet(bufio.NewReader(answers), io.Discard); size != test.want || err != nil {
+			t.Errorf("%+v: %d, %v", test, size, err)
+		}
+	}
 }

@@ -26,8 +26,8 @@ const (
 	fxfCreate    = 8 // a flag of fxOpen
 	fxAttributes = 4 // the flag of permissions
 
-	maxNoise  = 64 << 10 // bytes that a login file may print
-	maxAnswer = 64 << 10 // bytes of an answer to the greeting
+	maxNoise    = 64 << 10 // bytes that a login file may print
+	maxGreeting = 64 << 10 // bytes of an answer to the greeting
 )
 
 // newSFTP makes a client of what a session's SFTP server writes and reads. It skips what a login
@@ -47,7 +47,7 @@ func newSFTP(r io.Reader, w io.WriteCloser) (*sftp.Client, error) {
 // many bytes a request may carry.
 func greet(r *bufio.Reader, w io.Writer) (version []byte, size int, err error) {
 	const usual, large = 32 << 10, len(packet{})
-	_, gone := w.Write(request(fxInit, binary.BigEndian.AppendUint32(nil, fxVersion3)))
+	_, gone := w.Write(pack(fxInit, binary.BigEndian.AppendUint32(nil, fxVersion3)))
 	if err := skipNoise(r); err != nil { // which says more than that nobody read
 		return nil, 0, err
 	}
@@ -64,7 +64,7 @@ func greet(r *bufio.Reader, w io.Writer) (version []byte, size int, err error) {
 	}
 	id := binary.BigEndian.AppendUint32(nil, 0) // pkg/sftp begins with 1
 	name := append(binary.BigEndian.AppendUint32(nil, uint32(len(limits))), limits...)
-	if _, err := w.Write(request(fxExtended, append(id, name...))); err != nil {
+	if _, err := w.Write(pack(fxExtended, append(id, name...))); err != nil {
 		return nil, 0, job.Errorf(job.Unavailable, "greet the SFTP server: %w", err)
 	}
 	limited, err := answer(r)
@@ -83,8 +83,8 @@ func greet(r *bufio.Reader, w io.Writer) (version []byte, size int, err error) {
 	return version, large, nil
 }
 
-// request makes a packet.
-func request(kind byte, body []byte) []byte {
+// pack makes a packet.
+func pack(kind byte, body []byte) []byte {
 	p := binary.BigEndian.AppendUint32(nil, uint32(1+len(body))) //nolint:gosec // a short one
 	return append(append(p, kind), body...)
 }
@@ -124,8 +124,8 @@ func answer(r *bufio.Reader) ([]byte, error) {
 		return nil, job.Errorf(job.Unavailable, "greet the SFTP server: %w", err)
 	}
 	n := binary.BigEndian.Uint32(head)
-	if n > maxAnswer {
-		return nil, job.Errorf(job.Unavailable, "greet the SFTP server: its answer has %d bytes, more than %d", n, maxAnswer)
+	if n > maxGreeting {
+		return nil, job.Errorf(job.Unavailable, "greet the SFTP server: its answer has %d bytes, more than %d", n, maxGreeting)
 	}
 	p := make([]byte, 4+n)
 	if _, err := io.ReadFull(r, p); err != nil {
