@@ -46,6 +46,7 @@ var (
 	_ files.Linker  = (*farFS)(nil)
 	_ files.Mover   = (*farFS)(nil)
 	_ files.Sizer   = (*farFS)(nil)
+	_ files.Divided = (*farFS)(nil)
 	_ files.Moder   = (*farFS)(nil)
 	_ files.Showing = (*farFS)(nil)
 )
@@ -191,32 +192,37 @@ func durably(c *sftp.Client, change func() error, dirs ...string) error {
 	if !has(c, "fsync@openssh.com") {
 		return change()
 	}
-	var wg sync.WaitGroup
-	folders, errs := make([]*sftp.File, len(dirs)), make([]error, len(dirs))
-	for i, dir := range dirs {
-		wg.Go(func() { folders[i], errs[i] = c.Open(dir) })
-	}
+	var folders []*sftp.File
+	var errs []error
+	var opening sync.WaitGroup
+	opening.Go(func() { folders, errs = each(dirs, c.Open) })
 	err := change()
-	wg.Wait()
-	for i, folder := range folders {
-		if errs[i] != nil {
-			if !lost(errs[i]) {
-				errs[i] = nil
-			}
-			continue
+	opening.Wait()
+	if i := slices.IndexFunc(errs, lost); i >= 0 {
+		err = first(err, errs[i])
+	}
+	_, errs = each(folders, func(folder *sftp.File) (_ struct{}, syncErr error) {
+		if folder == nil {
+			return
 		}
-		wg.Go(func() {
-			if err == nil {
-				errs[i] = folder.Sync()
-			}
-			go folder.Close() // nothing depends on the answer
-		})
+		if err == nil {
+			syncErr = folder.Sync()
+		}
+		go folder.Close() // nothing depends on the answer
+		return
+	})
+	return first(append([]error{err}, errs...)...)
+}
+
+// each makes a call with each of some values, all at once.
+func each[V, T any](values []V, call func(V) (T, error)) ([]T, []error) {
+	answers, errs := make([]T, len(values)), make([]error, len(values))
+	var wg sync.WaitGroup
+	for i, v := range values {
+		wg.Go(func() { answers[i], errs[i] = call(v) })
 	}
 	wg.Wait()
-	if err != nil {
-		return err
-	}
-	return first(errs...)
+	return answers, errs
 }
 
 func first(errs ...error) error {
@@ -405,14 +411,12 @@ func (f *farFS) Resolve(ctx context.Context, name string) (string, error) {
 // straight goes from a folder along parts of a name up to the first symbolic link, and returns that
 // and the parts after it. They are nil if there is no link. It looks at all parts at once.
 func straight(c *sftp.Client, at string, parts []string) (link string, rest []string, err error) {
-	names, infos, errs := make([]string, len(parts)), make([]fs.FileInfo, len(parts)), make([]error, len(parts))
-	var wg sync.WaitGroup
+	names := make([]string, len(parts))
 	for i, part := range parts {
 		at = path.Join(at, part) // which is right for .. too, since nothing before the first link is one
 		names[i] = at
-		wg.Go(func() { infos[i], errs[i] = c.Lstat(names[i]) })
 	}
-	wg.Wait()
+	infos, errs := each(names, c.Lstat)
 	for i, info := range infos {
 		switch last := i == len(parts)-1; {
 		case errs[i] != nil:
@@ -424,6 +428,37 @@ func straight(c *sftp.Client, at string, parts []string) (link string, rest []st
 		}
 	}
 	return at, nil, nil
+}
+
+// Volume goes up from dir as long as the file system stays the same.
+func (f *farFS) Volume(ctx context.Context, dir string) (string, error) {
+	at, err := files.Real(ctx, f, dir)
+	if err != nil {
+		return "", err
+	}
+	return ask(ctx, f, func(c *sftp.Client) (top string, _ error) {
+		names := []string{at}
+		for up := at; up != "/"; names = append(names, up) {
+			up = path.Dir(up)
+		}
+		systems, errs := each(names, c.StatVFS)
+		var volume uint64
+		for i, system := range systems {
+			switch {
+			case errors.Is(errs[i], fs.ErrNotExist) && top == "":
+				continue
+			case errs[i] != nil:
+				return "", errs[i]
+			case top != "" && system.Fsid != volume:
+				return top, nil
+			}
+			top, volume = names[i], system.Fsid
+		}
+		if volume == 0 {
+			return "", errors.ErrUnsupported
+		}
+		return top, nil
+	}, "volume", dir)
 }
 
 // Shows reports whether a name is in /proc.
