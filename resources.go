@@ -369,6 +369,10 @@ func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	if !known {
 		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
 	}
+	if sys.Host.Kind != job.HostLocal {
+		return place("system", name, "is on another machine, and this service runs programs on its own alone",
+			"give a system whose host is local")
+	}
 	if problems := sys.Refuse(spec.Resources); problems != nil {
 		return &job.SpecError{Problems: problems}
 	}

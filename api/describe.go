@@ -237,6 +237,9 @@ func describe(schemas map[string]*huma.Schema) {
 	if s := schemas["Spec"]; s != nil {
 		describeSpec(s)
 	}
+	if s := schemas["System"]; s != nil {
+		keys(s, "env", variable)
+	}
 	if s := schemas["Retention"]; s != nil {
 		keys(s, "keep", wordSchema("", job.Ends))
 	}
@@ -250,10 +253,13 @@ func describeSpec(s *huma.Schema) {
 	task.Properties = map[string]*huma.Schema{"kind": {Not: &huma.Schema{Enum: []any{job.KindApp}}}}
 	s.AnyOf = []*huma.Schema{need("command"), need("script"), task}
 	keys(s, "labels", huma.Schema{Pattern: "^[A-Za-z0-9._/-]{1,63}$"})
-	keys(s, "env", huma.Schema{Pattern: "^[A-Za-z_][A-Za-z0-9_]*$"})
+	keys(s, "env", variable)
 	length := 255
 	s.Properties["labels"].AdditionalProperties = &huma.Schema{Type: huma.TypeString, MaxLength: &length}
 }
+
+// variable is the name of a variable.
+var variable = huma.Schema{Pattern: "^[A-Za-z_][A-Za-z0-9_]*$"}
 
 // keys says what the keys of a map are in a field of s.
 func keys(s *huma.Schema, field string, are huma.Schema) {

@@ -107,8 +107,23 @@ func TestSchema(t *testing.T) {
 		"queue": {good: []string{`{"name":"night"}`, `{"name":"n","description":"x","disabled":true,"max_waiting":5}`}, bad: []string{
 			`{}`, `{"name":"a b"}`, `{"name":"a","max_waiting":-1}`, `{"name":"a","max_waiting":10000001}`, `{"name":"a","most":1}`, `{"name":"` + strings.Repeat("x", 65) + `"}`,
 		}},
-		"system": {good: []string{`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`}, bad: []string{
-			`{}`, `{"name":"lab","host":{"kind":"ssh"}}`, `{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
+		"system": {good: []string{`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab.example.org","port":2222,"user":"ada","from":"3f9c27a41b7d","identities":["~/.ssh/id_lab"],` +
+				`"host_keys":["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"],"jump":[{"address":"::1"}]},` +
+				`"work":"$SCRATCH/pawl","runner":"process","env":{"A":"1"},"shell":["bash","-l"],"profile":"module load gcc\n","files":["/data"]}`,
+			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"lab","keys":"everywhere"}}`,
+		}, bad: []string{
+			`{}`, `{"name":"lab","host":{"kind":"slurm"}}`, `{"name":"lab","host":{"kind":"ssh","via":"telnet","address":"lab","keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"a b","keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"-oProxyCommand=x","keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"lab","keys":"here"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"a b","keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","port":65536,"keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","port":0,"keys":"everywhere"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere","jump":[{"port":22}]}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"env":{"1":"x"}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"runner":"slurm"}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"profile":["x"]}`, `{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
 		}},
 		"policy": {good: []string{
 			`{"name":"calm","max_wait":"1h"}`, `{"name":"SYSTEM_DISABLED","description":"x","disabled":true,"stages":[{"every":"1s","times":3},{"every":"1m"}]}`,

@@ -30,11 +30,19 @@ const (
 	SystemDisabled            Code = "SYSTEM_DISABLED"
 	AppDisabled               Code = "APP_DISABLED"
 	TenantSuspended           Code = "TENANT_SUSPENDED"
+	HostUnknown               Code = "HOST_UNKNOWN"
 	HostUnreachable           Code = "HOST_UNREACHABLE"
+	HostRefused               Code = "HOST_REFUSED"
+	HostTimeout               Code = "HOST_TIMEOUT"
 	ConnectionTimeout         Code = "CONNECTION_TIMEOUT"
 	AuthenticationFailed      Code = "AUTHENTICATION_FAILED"
 	FirstAuthenticationFailed Code = "FIRST_AUTHENTICATION_FAILED"
+	HostKeyUnknown            Code = "HOST_KEY_UNKNOWN"
 	HostKeyChanged            Code = "HOST_KEY_CHANGED"
+	LoginFailed               Code = "LOGIN_FAILED"
+	ChannelRefused            Code = "CHANNEL_REFUSED"
+	ConnectionLost            Code = "CONNECTION_LOST"
+	ShellBroken               Code = "SHELL_BROKEN"
 	SchedulerUnavailable      Code = "SCHEDULER_UNAVAILABLE"
 	SchedulerQuota            Code = "SCHEDULER_QUOTA"
 	FilesUnavailable          Code = "FILES_UNAVAILABLE"
@@ -149,8 +157,19 @@ var Codes = []CodeInfo{
 		"wait until it is enabled again, or run another version",
 	},
 	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask who runs this service"},
+	{
+		HostUnknown, "before anything is done on the host of a system: its name is not resolved", true,
+		"correct host.address of the system (pawl get system NAME), or look at the name service",
+	},
 	{HostUnreachable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input cannot be reached, or its " +
-		"name cannot be resolved", true, "check name, network and port of the host"},
+		"name cannot be resolved; or before anything is done on the host of a system: there is no way to it", true,
+		"check name, network and port of the host"},
+	{HostRefused, "before anything is done on the host of a system: it refuses the connection", true, "look whether " +
+		"its SSH server runs, and whether host.port of the system is right; a firewall refuses too"},
+	{
+		HostTimeout, "before anything is done on the host of a system: it does not answer in time", true,
+		"look at the load of the host, at its network, and at firewalls on the way",
+	},
 	{ConnectionTimeout, "PROCESSING_INPUTS or STAGING_INPUTS: there was no connection to the web server of an " +
 		"input in time, or no answer", true, "look at the load of the host, and at its network"},
 	{AuthenticationFailed, "said by handlers only, so far: the host refused the credentials, with which it had " +
@@ -158,9 +177,22 @@ var Codes = []CodeInfo{
 	{FirstAuthenticationFailed, "said by handlers only, so far: the host refused the credentials the first time " +
 		"that they were used", true, "correct the credentials"},
 	{
-		HostKeyChanged, "said by handlers only, so far: the host has another key than the one that is known", true,
-		"find out whether the host was set up anew; if so, take its new key",
+		HostKeyUnknown, "before anything is done on the host of a system: none of its keys is trusted yet", true,
+		"compare its key with what its administrator says, and take it: pawl systems trust NAME",
 	},
+	{HostKeyChanged, "before anything is done on the host of a system: it has another key than those that are " +
+		"trusted", true, "find out whether the host was set up anew; if so, take its new key: pawl systems trust NAME"},
+	{LoginFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look whether " +
+		"host.user and host.identities of the system are right, whether the account has the public key in its " +
+		"authorized_keys, and whether a key has run out"},
+	{ChannelRefused, "before anything is done on the host of a system: it grants no further session", true,
+		"close sessions of the account, or raise MaxSessions of its SSH server"},
+	{
+		ConnectionLost, "while something was done on the host of a system: the connection broke off", true,
+		"look at the network, and whether the host was restarted",
+	},
+	{ShellBroken, "before anything is done on the host of a system: the account's shell does not answer as a shell " +
+		"does", true, "log in by hand, and look at the login files and at the shell of the account"},
 	{
 		SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,
 		"look at the scheduler of the system",

@@ -237,13 +237,19 @@ var policies = map[Code]Policy{
 	SchedulerQuota:            minutely,
 	FilesystemFull:            minutely,
 	MachineExhausted:          stepwise(48*time.Hour, 6, 10*time.Second, 0, time.Minute),
+	HostUnknown:               reached,
 	HostUnreachable:           reached,
+	HostRefused:               reached,
+	HostTimeout:               reached,
 	ConnectionTimeout:         reached,
 	SchedulerUnavailable:      reached,
 	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
 	AuthenticationFailed:      stepwise(0, 15, time.Minute),
 	FirstAuthenticationFailed: stepwise(0, 3, time.Minute),
+	HostKeyUnknown:            stepwise(48*time.Hour, 0, 5*time.Minute),
 	HostKeyChanged:            stepwise(48*time.Hour, 0, 5*time.Minute),
+	LoginFailed:               stepwise(0, 15, time.Minute),
+	ShellBroken:               minutely,
 }
 
 // stepwise makes a policy from pairs: how many tests, and the time between them.

@@ -27,32 +27,6 @@ type Queue struct {
 	MaxWaiting int `json:"max_waiting,omitempty" minimum:"0" maximum:"10000000"`
 }
 
-// A System is a place where programs run. The system "local" is the machine on which the service
-// runs. It is there without a document.
-type System struct {
-	// The name of the system.
-	Name string `json:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"lab"`
-
-	// For people.
-	Description string `json:"description,omitempty" maxLength:"2048"`
-
-	// Nothing is launched on it: its jobs wait until it is enabled. Programs that run go on.
-	Disabled bool `json:"disabled,omitempty"`
-
-	// The machine on which its programs run.
-	Host Host `json:"host,omitzero"`
-
-	// The most that one job may ask for. A job that asks for more is refused. A field that is left
-	// out has no bound.
-	Most *Resources `json:"most,omitempty"`
-}
-
-// A Host says how the machine of a [System] is reached.
-type Host struct {
-	// How it is reached. local is the machine on which the service runs.
-	Kind string `json:"kind,omitempty" enum:"local" default:"local"`
-}
-
 // ParseQueue reads the document of a queue; see [ParseSpec] for its errors.
 func ParseQueue(doc []byte) (Queue, error) {
 	var q Queue
@@ -65,26 +39,6 @@ func ParseQueue(doc []byte) (Queue, error) {
 		v.add("max_waiting", fmt.Sprint(q.MaxWaiting), "is out of range", "give up to 10000000, or 0 for no bound")
 	}
 	return q, v.err()
-}
-
-// ParseSystem reads the document of a system; see [ParseSpec] for its errors.
-func ParseSystem(doc []byte) (System, error) {
-	var s System
-	if err := parseResource(doc, &s, KindSystem); err != nil {
-		return s, err
-	}
-	var v validation
-	v.resource(s.Name, s.Description)
-	if s.Host.Kind == "" {
-		s.Host.Kind = SystemLocal
-	}
-	if s.Host.Kind != SystemLocal {
-		v.add("host.kind", s.Host.Kind, "is unknown", "give "+SystemLocal)
-	}
-	if s.Most != nil {
-		v.within("most.", s.Most)
-	}
-	return s, v.err()
 }
 
 func parseResource(doc []byte, into any, kind string) error {
@@ -104,26 +58,4 @@ func (v *validation) resource(name, description string) {
 	if len(description) > 2048 {
 		v.add("description", fmt.Sprintf("%d bytes", len(description)), "is too long", "keep it to 2048 bytes")
 	}
-}
-
-// Refuse returns a problem for each field in which r asks for more than s gives to one job.
-func (s *System) Refuse(r *Resources) []Problem {
-	if s.Most == nil || r == nil {
-		return nil
-	}
-	var problems []Problem
-	over := func(field string, asked, most float64, text string) {
-		if most > 0 && asked > most {
-			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name +
-				" gives to one job", "give up to " + text})
-		}
-	}
-	m := s.Most
-	over("nodes", float64(r.Nodes), float64(m.Nodes), fmt.Sprint(m.Nodes))
-	over("tasks", float64(r.Tasks), float64(m.Tasks), fmt.Sprint(m.Tasks))
-	over("cores", float64(r.Cores), float64(m.Cores), fmt.Sprint(m.Cores))
-	over("gpus", float64(r.GPUs), float64(m.GPUs), fmt.Sprint(m.GPUs))
-	over("memory", float64(r.Memory), float64(m.Memory), m.Memory.String())
-	over("minutes", r.Minutes, m.Minutes, fmt.Sprint(m.Minutes))
-	return problems
 }

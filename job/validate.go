@@ -284,9 +284,6 @@ func (v *validation) program(s *Spec) {
 
 func (v *validation) resources(r *Resources) {
 	v.within("resources.", r)
-	if r.Nodes > 1 {
-		v.add("resources.nodes", strconv.Itoa(r.Nodes), "is more than system "+SystemLocal+" has", "give 1")
-	}
 	if r.Minutes > 0 && r.Minutes < 1e-4 {
 		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range",
 			"give at least 0.0001")

@@ -137,6 +137,9 @@ func word(w string) string {
 // surroundings looks whether a spec's inputs are there and its archive can be made. Notes are what
 // may be as it is.
 func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
+	if local := (job.System{Name: job.SystemLocal}); s.System == "" || s.System == local.Name {
+		problems = local.Refuse(s.Resources)
+	}
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d].from", i)
 		from, err := place(in.From)
