@@ -16,7 +16,7 @@ import (
 type BlockedGroup struct {
 	Key      string            `json:"key"`
 	Code     job.Code          `json:"code"`
-	Message  string            `json:"message,omitempty"` // of its first job
+	Message  string            `json:"message,omitempty"` // of its first job, or with any code of its newest
 	Jobs     int               `json:"jobs"`              // how many are blocked
 	Behind   int               `json:"behind,omitempty"`  // how many wait in the line that it closes
 	Line     string            `json:"line,omitempty"`    // the key of that line

@@ -21,6 +21,10 @@ type Block struct {
 	Code Code `json:"code"`
 	// Message says what happened, for people. It does not decide about the group of the job.
 	Message string `json:"message,omitempty"`
+	// AnyCode says that Code does not decide about the group of the job. Trouble that goes from one
+	// condition to another, such as a connection that is refused and then times out, is one group
+	// then. The group shows the newest code and message.
+	AnyCode bool `json:"any_code,omitempty"`
 	// Tester is the name of the test that finds out, with Params, whether the condition has
 	// cleared. All jobs of a tenant with the same Code, Tester, Params and Machine are one group.
 	// The group is tested as a whole.
@@ -65,11 +69,15 @@ func Blocking(err error) *Block {
 const groupBytes = 12 // groupBytes is how many bytes of a hash are in the key of a group.
 
 // Group returns the key of the group that b puts jobs of a tenant into: 24 hexadecimal digits. It
-// follows from the tenant, Code, Tester, Params and Machine, and is the same in every version of
-// Pawl.
+// follows from the tenant, Code (unless AnyCode is set), Tester, Params and Machine, and is the same
+// in every version of Pawl.
 func (b *Block) Group(tenant string) string {
+	code := b.Code
+	if b.AnyCode {
+		code = ""
+	}
 	// a map is written in the order of its keys
-	doc, err := json.Marshal([]any{tenant, b.Code, b.Tester, b.Params, b.Machine})
+	doc, err := json.Marshal([]any{tenant, code, b.Tester, b.Params, b.Machine})
 	if err != nil {
 		panic(err) // plain data
 	}
@@ -172,7 +180,8 @@ func Released(j *Job, why string, now time.Time) Change {
 // credentials were refused: they are wrong.
 func Lapsed(j *Job, tried string, now time.Time) Change {
 	code := RecoveryTimeout
-	if j.Code == AuthenticationFailed || j.Code == FirstAuthenticationFailed {
+	switch j.Code {
+	case AuthenticationFailed, FirstAuthenticationFailed, LoginFailed:
 		code = j.Code
 	}
 	return GivenUp(j, code, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)),

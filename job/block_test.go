@@ -59,6 +59,16 @@ func TestGroup(t *testing.T) {
 		}
 		seen[b.Group("acme")] = what
 	}
+	refused := block()
+	refused.AnyCode = true
+	late := *refused
+	late.Code = job.FilesUnavailable
+	if was, taken := seen[refused.Group("acme")]; taken {
+		t.Errorf("the group of any condition is that of %s", was)
+	}
+	if late.Group("acme") != refused.Group("acme") || late.Group("acme") == late.Group("other") {
+		t.Error("two conditions of the same trouble are two groups, or those of two tenants are one")
+	}
 	other := block()
 	if other.Code, other.Line = job.FilesUnavailable, "x"; other.Probe() != block().Probe() {
 		t.Error("one answer is not enough for two conditions of the same tester and parameters")

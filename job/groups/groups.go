@@ -28,9 +28,11 @@ import (
 
 // A Group is the row of a group, and what a query counts of it. Times are the database's.
 type Group struct {
-	Tenant string    `json:"-"`
-	Key    string    `json:"-"`
-	Block  job.Block `json:"block"` // of the job that opened it; the policy is the densest of all its jobs
+	Tenant string `json:"-"`
+	Key    string `json:"-"`
+	// Block is that of the job that opened the group; where it has AnyCode, code and message are the
+	// newest. The policy is the densest of all its jobs.
+	Block  job.Block `json:"block"`
 	Opened time.Time `json:"opened"`
 
 	Tests  int       `json:"tests,omitempty"`  // how many, since it was opened or was clear last
@@ -93,6 +95,9 @@ func (g *Group) Join(b *job.Block, now time.Time) (wasClear bool) {
 	}
 	if g.Block.Line == "" {
 		g.Block.Line = b.Line
+	}
+	if g.Block.AnyCode {
+		g.Block.Code, g.Block.Message = b.Code, job.Text(b.Message)
 	}
 	if wasClear = !g.Clear.IsZero(); wasClear {
 		g.testAgain(now)

@@ -13,6 +13,7 @@ import (
 
 var groupTests = []test{
 	{"a change that blocks a job joins its group", groupJoins},
+	{"trouble that changes its condition stays one group, and shows the newest", groupAnyCode},
 	{"a group is tested when its policy says so", groupTested},
 	{"a group goes through the stages of its policy, also in a store that is opened anew", groupStages},
 	{"who tests must hold the duty", groupFenced},
@@ -268,6 +269,36 @@ func groupJoins(w *world) {
 	}
 	c = blocking(j, session, full())
 	w.refused("another block under the same number", c, store.Fenced, store.Conflict)
+	Check(w, w.s, acme)
+}
+
+func groupAnyCode(w *world) {
+	refused := job.Block{
+		Code: job.HostRefused, AnyCode: true, Message: "lab refuses the connection", Tester: "ssh",
+		Params: map[string]string{"system": "lab", "user": "ada"}, Line: "system/lab",
+	}
+	silent, denied := refused, refused
+	silent.Code, silent.Message = job.HostTimeout, "lab does not answer"
+	denied.Code, denied.Message = job.LoginFailed, "lab takes no key"
+	for i, b := range []*job.Block{&refused, &silent, &denied, &silent} {
+		id := w.blocked(1, b)[0]
+		g := w.group()
+		if g.Jobs != i+1 || g.Block.Code != b.Code || g.Block.Message != b.Message {
+			w.Errorf("after %s: %d jobs with %s (%s)", b.Code, g.Jobs, g.Block.Code, g.Block.Message)
+		}
+		if j := w.job(id); j.Code != b.Code || j.Message != b.Message || j.Group != g.Key {
+			w.Errorf("a job in group %s is blocked by %s (%s)", j.Group, j.Code, j.Message)
+		}
+		if want := job.PolicyOf(job.LoginFailed).Every(0); g.Block.Policy.Every(0) != want {
+			w.Errorf("it is tested every %v, want %v", g.Block.Policy.Every(0), want)
+		}
+	}
+	other := refused
+	other.Params = map[string]string{"system": "lab", "user": "eve"}
+	w.blocked(1, &other)
+	if n := w.groups(); len(n) != 2 {
+		w.Errorf("another account is in the group: %+v", n)
+	}
 	Check(w, w.s, acme)
 }
 
