@@ -127,6 +127,7 @@ const (
 
 	maxHops       = 8
 	maxKeys       = 16 // key files, and keys of one host
+	maxVariables  = 1000
 	maxShell      = 16
 	maxRoots      = 64
 	maxPathLength = 1024
@@ -247,13 +248,10 @@ func (v *validation) remote(s *System) {
 	v.name("host.from", h.From, 64)
 	v.work(s.Work)
 	v.runner(s.Runner)
-	if len(s.Env) > MaxEnv {
-		v.add("env", strconv.Itoa(len(s.Env)), "are too many", fmt.Sprintf("keep to %d", MaxEnv))
-	} else {
-		for _, k := range sortedKeys(s.Env) {
-			v.variable(member("env", k), k, "")
-			v.word(member("env", k), s.Env[k], "") // it may be secret
-		}
+	v.many("env", len(s.Env), maxVariables)
+	for _, k := range sortedKeys(s.Env) {
+		v.variable(member("env", k), k, "")
+		v.word(member("env", k), s.Env[k], "") // it may be secret
 	}
 	v.shell(s.Shell)
 	v.profile(s.Profile)

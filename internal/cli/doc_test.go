@@ -38,6 +38,14 @@ func TestDocs(t *testing.T) {
 			t.Errorf("(-types +document)\n%s", diff)
 		}
 	})
+	t.Run("docs/systems.md has every field", func(t *testing.T) {
+		want := maps.Clone(testenv.JSONFields(reflect.TypeFor[job.System](), ""))
+		maps.DeleteFunc(want, func(name string, _ bool) bool { return strings.HasPrefix(name, "most.") })
+		got := slices.Sorted(maps.Keys(tables(t, "../../docs/systems.md")["Fields"]))
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
+			t.Errorf("(-types +document)\n%s", diff)
+		}
+	})
 	t.Run("docs/jobs.md has every macro and its meaning", func(t *testing.T) {
 		want := map[string]string{}
 		for _, m := range job.Macros {

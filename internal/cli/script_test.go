@@ -21,6 +21,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/sshconfig"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -94,6 +95,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")
+			env.Values[serversOf{}] = sshServers{env.T().(testing.TB), map[string]*testenv.SSH{}}
 			env.Vars = append(env.Vars, soon)
 			env.Defer(func() { // a script that fails waits for what it began, and no one else ends that
 				if err := checks.End(env.WorkDir); err != nil {
@@ -115,6 +117,10 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"term":      signaler(syscall.SIGTERM),
 			"sound":     soundJobs,
 			"ranby":     ranBy,
+			"sshd":      startSSHD,
+			"rekey":     replaceKey,
+			"fill":      fill,
+			"says":      says,
 		},
 	})
 }
@@ -217,4 +223,65 @@ func holder(ts *testscript.TestScript, folder string) int {
 		ts.Fatalf("process %d is %s, not pawl", pid, exe)
 	}
 	return pid
+}
+
+// sshServers are the OpenSSH servers of a script.
+type sshServers struct {
+	tb testing.TB
+	of map[string]*testenv.SSH
+}
+
+// serversOf is the key of the servers in the values of a script.
+type serversOf struct{}
+
+// startSSHD starts an OpenSSH server, and sets variables to where it is and whom it lets in: sshd
+// NAME sets NAME_PORT, NAME_USER, NAME_IDENTITY, NAME_KEY, and NAME_PRINT, the key's fingerprint.
+func startSSHD(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: sshd NAME")
+	}
+	all := ts.Value(serversOf{}).(sshServers)
+	s := testenv.SSHD(all.tb, testenv.SSHOptions{})
+	all.of[args[0]] = s
+	ts.Setenv(args[0]+"_PORT", strconv.Itoa(s.Port))
+	ts.Setenv(args[0]+"_USER", s.User)
+	ts.Setenv(args[0]+"_IDENTITY", s.Key)
+	sayKey(ts, args[0], s)
+}
+
+// replaceKey gives a server another key: rekey NAME. It sets OLD_PRINT to the fingerprint of the one
+// before.
+func replaceKey(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: rekey NAME")
+	}
+	all := ts.Value(serversOf{}).(sshServers)
+	ts.Setenv("OLD_PRINT", ts.Getenv(args[0]+"_PRINT"))
+	all.of[args[0]].ReplaceHostKey(all.tb)
+	sayKey(ts, args[0], all.of[args[0]])
+}
+
+func sayKey(ts *testscript.TestScript, name string, s *testenv.SSH) {
+	ts.Setenv(name+"_KEY", s.HostKey)
+	ts.Setenv(name+"_PRINT", sshconfig.Fingerprint(s.HostKey))
+}
+
+// fill writes a file with the variables of the script replaced: fill FILE TO.
+func fill(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fill FILE TO")
+	}
+	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
+}
+
+// says holds what a command has printed to a text that it has, in which nothing is a pattern:
+// says stdout|stderr TEXT.
+func says(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: says stdout|stderr TEXT")
+	}
+	if text := ts.ReadFile(args[0]); strings.Contains(text, args[1]) == neg {
+		ts.Fatalf("%s in %s is %t:\n%s", args[1], args[0], !neg, text)
+	}
 }

@@ -25,8 +25,10 @@ func applyCommand() *cobra.Command {
 there: queues, systems, policies, which say how blocked jobs wait, and the retention, which says for
 how long jobs are kept that have ended. FILE is YAML or JSON, and may hold several documents, each
 with its kind: queue, system, policy or retention. All are checked before the first one is applied.
-What is there as it stands in the file is unchanged. FILE - is standard input. See pawl explain
-queue, system, policy and retention for the fields; pawl get prints documents as apply takes them.`,
+What is there as it stands in the file is unchanged. FILE - is standard input. A system that ssh
+reaches and that has neither host.from nor host.keys gets the machine of the folder in host.from.
+See pawl explain queue, system, policy and retention for the fields; pawl get prints documents as
+apply takes them.`,
 		Example: `  pawl apply -f site.yaml --dry-run
   pawl apply -f site.yaml
   pawl get queues -o yaml | pawl apply -f -`,
@@ -41,7 +43,11 @@ queue, system, policy and retention for the fields; pawl get prints documents as
 			}
 			apply := func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				for _, doc := range docs {
-					become, err := doc.kind.apply(ctx, at, doc.name, doc.fields, dryRun)
+					fields, err := doc.placed(cmd, at)
+					become := ""
+					if err == nil {
+						become, err = doc.kind.apply(ctx, at, doc.name, fields, dryRun)
+					}
 					if err != nil {
 						return fmt.Errorf("%s %s: %w", doc.kind.kind, doc.name, err)
 					}
@@ -71,7 +77,37 @@ queue, system, policy and retention for the fields; pawl get prints documents as
 type document struct {
 	kind   *resourceKind
 	name   string
-	fields json.RawMessage // without its kind
+	fields map[string]any // without its kind
+	host   map[string]any // of a system that ssh reaches and that does not say from where; a part of fields
+}
+
+// anyMachine stands in a document for the machine of the folder, until that is known.
+const anyMachine = "here"
+
+// placed returns the document as it is applied at a target; nil: none is there yet.
+func (d *document) placed(cmd *cobra.Command, at *target.Target) (json.RawMessage, error) {
+	if d.host != nil && at != nil {
+		machine, err := at.Machine(cmd)
+		if err != nil {
+			return nil, err
+		}
+		d.host["from"] = machine
+	}
+	doc, err := job.Encode(d.fields)
+	if err == nil {
+		_, err = d.kind.check(doc)
+	}
+	return doc, err
+}
+
+// unplaced returns the host of a system that ssh reaches and that does not say from where; nil: it
+// is no such system.
+func unplaced(kind string, fields map[string]any) map[string]any {
+	host, _ := fields["host"].(map[string]any)
+	if kind != job.KindSystem || host["kind"] != job.HostSSH || host["from"] != nil || host["keys"] != nil {
+		return nil
+	}
+	return host
 }
 
 // readDocuments reads the documents of a file. Its error, a [term.UsageError], names everything
@@ -130,11 +166,15 @@ func readDocument(doc json.RawMessage) (document, error) {
 			continue
 		}
 		delete(fields, "kind")
-		d := document{kind: k}
-		if d.fields, err = job.Encode(fields); err != nil {
+		d := document{kind: k, fields: fields, host: unplaced(k.kind, fields)}
+		if d.host != nil {
+			d.host["from"] = anyMachine
+		}
+		doc, err := job.Encode(fields)
+		if err != nil {
 			return d, err
 		}
-		d.name, err = k.check(d.fields)
+		d.name, err = k.check(doc)
 		return d, err
 	}
 	p := job.Problem{Path: "kind", What: "is missing", Remedy: "give one of " + strings.Join(names, ", ")}

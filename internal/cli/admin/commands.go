@@ -1,6 +1,6 @@
 // Package admin has the commands for those who look after a service: start it (serve, worker), see
-// its processes, set limits, help blocked jobs, keep documents such as queues and policies, and
-// look after the database.
+// its processes, set limits, help blocked jobs, keep documents such as queues and policies, add
+// other machines, and look after the database.
 package admin
 
 import (
@@ -13,7 +13,7 @@ import (
 // have more than those of pawl where that is given.
 func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
-		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(),
+		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
 		migrateCommand(), reconcileCommand(),
 	}

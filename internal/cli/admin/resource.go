@@ -64,7 +64,7 @@ var resourceKinds = []*resourceKind{
 		deleting:  "Delete removes the document of a system. The system local is always there.",
 		switching: [2]string{"launch programs again", "launch no programs: their jobs wait"},
 	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
-		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{s.Host.Kind}}
+		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{hostOf(s)}}
 	}),
 	kindOf(resourceKind{
 		kind: job.KindPolicy, plural: "policies", example: "patient", columns: []string{"TESTS", "WAITS"},
@@ -87,6 +87,14 @@ var resourceKinds = []*resourceKind{
 		}
 		return out
 	}),
+}
+
+// hostOf says on which machine the programs of a system run.
+func hostOf(s *job.System) string {
+	if s.Host.Kind == job.HostSSH {
+		return s.Host.Kind + " " + s.Host.Address
+	}
+	return s.Host.Kind
 }
 
 // retentionColumns has a column for each state in which jobs end.

@@ -1,17 +1,14 @@
 package jobs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	xterm "golang.org/x/term"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
@@ -136,40 +133,15 @@ func tellPattern(out io.Writer, f job.Filter) {
 
 // confirm asks whether it shall be done, where somebody is there to be asked.
 func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Target, act pawl.Bulk) error {
-	if !xterm.IsTerminal(int(os.Stdin.Fd())) {
-		return term.Usagef("%s would not be asked about here: look with --dry-run, and then give --yes",
-			cmd.CommandPath())
+	if err := term.Answerable(cmd, "look with --dry-run, and then give --yes"); err != nil {
+		return err
 	}
 	act.DryRun = true
 	a, err := at.Bulk(ctx, act)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s %s? y or n: ", act.Action, phrase.Plural(a.Matched, "job"), at.Where())
-	answer, err := readAnswer(ctx, cmd.InOrStdin())
-	if err != nil {
-		return err
-	}
-	if !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
-		fmt.Fprintln(cmd.ErrOrStderr(), "nothing was done")
-		return term.Exit(term.ExitLeft)
-	}
-	return nil
-}
-
-// readAnswer reads a line, unless ctx ends before that.
-func readAnswer(ctx context.Context, in io.Reader) (string, error) {
-	read := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n')
-		read <- strings.TrimSpace(line)
-	}()
-	select {
-	case line := <-read:
-		return line, nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
+	return term.Confirm(ctx, cmd, fmt.Sprintf("%s %s %s", act.Action, phrase.Plural(a.Matched, "job"), at.Where()))
 }
 
 // each does something with each job that is named, and goes on when one refuses. The error names

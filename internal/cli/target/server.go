@@ -79,13 +79,9 @@ func tokenFor(cmd *cobra.Command, url string) (string, error) {
 	if token := os.Getenv(tokenVariable); token != "" {
 		return token, nil
 	}
-	dir, err := DataDir(cmd)
-	if err != nil {
-		return "", nil //nolint:nilerr // where there is no folder, there is no token of it
-	}
-	at, err := folder.Read(filepath.Join(dir, node.ServerFile))
-	if err != nil || strings.TrimRight(strings.TrimSpace(string(at)), "/") != url {
-		return "", nil //nolint:nilerr // the folder is of no server, or of another one
+	dir := ownFolder(cmd, url)
+	if dir == "" {
+		return "", nil
 	}
 	b, err := folder.Read(filepath.Join(dir, auth.TokenFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,6 +90,32 @@ func tokenFor(cmd *cobra.Command, url string) (string, error) {
 			err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// ownFolder returns the folder of --dir, or the default one, if the server at url is its own; else
+// "".
+func ownFolder(cmd *cobra.Command, url string) string {
+	dir, err := DataDir(cmd)
+	if err != nil {
+		return ""
+	}
+	at, err := folder.Read(filepath.Join(dir, node.ServerFile))
+	if err != nil || strings.TrimRight(strings.TrimSpace(string(at)), "/") != url {
+		return ""
+	}
+	return dir
+}
+
+// Machine returns the id of the machine that the folder stands for, or that of a server with its
+// folder on this machine; "" for any other server.
+func (at *Target) Machine(cmd *cobra.Command) (string, error) {
+	dir := at.Dir
+	if at.Server != nil {
+		if dir = ownFolder(cmd, at.Server.url); dir == "" {
+			return "", nil
+		}
+	}
+	return folder.Machine(dir)
 }
 
 // dial returns a client of the server.

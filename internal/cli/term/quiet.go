@@ -37,7 +37,7 @@ func does(cmd *cobra.Command) bool {
 	return slices.Contains([]string{
 		"run", "wait", "cancel", "pause", "resume", "hide", "unhide", "annotate", "event", "apply", "delete",
 		"enable", "disable",
-		"set", "remove", "try", "release", "give-up", "drain", "undrain", "stop",
+		"add", "trust", "set", "remove", "try", "release", "give-up", "drain", "undrain", "stop",
 	}, cmd.Name())
 }
 
