@@ -127,6 +127,7 @@ func TestLapsed(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[job.Code]job.Code{
 		job.SystemDisabled: job.RecoveryTimeout, job.AuthenticationFailed: job.AuthenticationFailed, job.FirstAuthenticationFailed: job.FirstAuthenticationFailed,
+		job.LoginFailed: job.LoginFailed, job.HostTimeout: job.RecoveryTimeout,
 	} {
 		j := program(at(job.Blocked, job.Recovery))
 		j.Group, j.Since, j.Code, j.Message = "g", noon, code, "no"

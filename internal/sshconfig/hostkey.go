@@ -84,9 +84,14 @@ func (a Asker) see(conn net.Conn, host *job.Hop) (seen ssh.PublicKey, err error)
 	return seen, nil
 }
 
-// algorithms returns the algorithms of host keys, with those first for which a key is known.
+// algorithms returns the algorithms of host keys. Those of a key that is trusted come first, then
+// those of one that is known: a host with several keys shows that one, and has not changed.
 func (a Asker) algorithms(host *job.Hop) []string {
 	var first []string
+	for _, line := range host.HostKeys {
+		kind, _, _ := strings.Cut(line, " ")
+		first = append(first, algorithmsOf(kind)...)
+	}
 	for _, k := range a.Known.keys(addressOf(host)) {
 		first = append(first, algorithmsOf(k.Key.Type())...)
 	}

@@ -66,6 +66,33 @@ func TestKey(t *testing.T) {
 			t.Errorf("%s, want %s", got, lab.HostKey)
 		}
 	})
+	t.Run("of several keys the one that is trusted", func(t *testing.T) {
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := ssh.MarshalPrivateKey(private, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.NewPublicKey(&private.PublicKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "ecdsa")
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		both := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"HostKey " + file}})
+		h := job.Hop{Address: both.Host, Port: both.Port}
+		if got := ask(t, Asker{}, h); got != both.HostKey {
+			t.Errorf("%s, want %s", got, both.HostKey)
+		}
+		h.HostKeys = []string{Line(key)}
+		if got := ask(t, Asker{}, h); got != Line(key) {
+			t.Errorf("%s, want %s", got, Line(key))
+		}
+	})
 	t.Run("the agent has the key", func(t *testing.T) {
 		socket := agentWith(t, gate.Key)
 		way, h := hop(gate), t.TempDir()
@@ -216,7 +243,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// A kind of key that is known is asked for first: a host has several.
+// A kind of key that is trusted or known is asked for first: a host has several.
 func TestKnownKindIsAskedFor(t *testing.T) {
 	t.Parallel()
 	private, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
@@ -231,9 +258,17 @@ func TestKnownKindIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, first := range map[string]string{"lab": ssh.KeyAlgoECDSA384, "other": ssh.KeyAlgoED25519} {
-		if all := (Asker{Known: k}).algorithms(&job.Hop{Address: host, Port: 22}); all[0] != first || len(all) != 6 {
-			t.Errorf("%s is asked for %v", host, all)
+	for _, tt := range []struct{ host, trusted, first string }{
+		{"lab", "", ssh.KeyAlgoECDSA384},
+		{"other", "", ssh.KeyAlgoED25519},
+		{"lab", "ssh-rsa AAAA", ssh.KeyAlgoRSASHA512},
+	} {
+		h := job.Hop{Address: tt.host, Port: 22}
+		if tt.trusted != "" {
+			h.HostKeys = []string{tt.trusted}
+		}
+		if all := (Asker{Known: k}).algorithms(&h); all[0] != tt.first || len(all) != 6 {
+			t.Errorf("%s with %q is asked for %v", tt.host, tt.trusted, all)
 		}
 	}
 	if got := Fingerprint(Line(key)); !strings.HasPrefix(got, "ECDSA SHA256:") {
