@@ -110,6 +110,10 @@ and apply it again, for a work folder, variables or a shell of its own.`,
 					if s.Host.From, err = at.Machine(cmd); err != nil {
 						return err
 					}
+					if s.Host.From == "" {
+						return term.Usagef("the folder of the server is elsewhere: give --from, the id of the machine that "+
+							"reaches %s, as %s shows it, or --everywhere", ssh, term.Typed(cmd, "pawl workers -o wide"))
+					}
 				}
 				return applySystem(ctx, cmd, at, &s, 0, "made")
 			})(cmd, args)
