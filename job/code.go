@@ -161,9 +161,11 @@ var Codes = []CodeInfo{
 		HostUnknown, "before anything is done on the host of a system: its name is not resolved", true,
 		"correct host.address of the system (pawl get system NAME), or look at the name service",
 	},
-	{HostUnreachable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input cannot be reached, or its " +
-		"name cannot be resolved; or before anything is done on the host of a system: there is no way to it", true,
-		"check name, network and port of the host"},
+	{
+		HostUnreachable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input cannot be reached, or its " +
+			"name cannot be resolved; or before anything is done on the host of a system: there is no way to it", true,
+		"check name, network and port of the host",
+	},
 	{HostRefused, "before anything is done on the host of a system: it refuses the connection", true, "look whether " +
 		"its SSH server runs, and whether host.port of the system is right; a firewall refuses too"},
 	{
@@ -185,8 +187,10 @@ var Codes = []CodeInfo{
 	{LoginFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look whether " +
 		"host.user and host.identities of the system are right, whether the account has the public key in its " +
 		"authorized_keys, and whether a key has run out"},
-	{ChannelRefused, "before anything is done on the host of a system: it grants no further session", true,
-		"close sessions of the account, or raise MaxSessions of its SSH server"},
+	{
+		ChannelRefused, "before anything is done on the host of a system: it grants no further session", true,
+		"close sessions of the account, or raise MaxSessions of its SSH server",
+	},
 	{
 		ConnectionLost, "while something was done on the host of a system: the connection broke off", true,
 		"look at the network, and whether the host was restarted",

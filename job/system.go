@@ -59,7 +59,7 @@ type Host struct {
 	Kind string `json:"kind,omitempty" enum:"local,ssh" default:"local"`
 
 	// The name or the IP address of an ssh host. With via openssh a Host of ssh_config.
-	Address string `json:"address,omitempty" maxLength:"255" pattern:"^[A-Za-z0-9:_][A-Za-z0-9._:%-]*$" example:"lab.example.org"`
+	Address string `json:"address,omitempty" maxLength:"255" pattern:"^[A-Za-z0-9:_][A-Za-z0-9._:%-]*$" example:"lab.site"`
 
 	// The port of its SSH server; 22 by default.
 	Port int `json:"port,omitempty" zero:"refused" minimum:"1" maximum:"65535"`

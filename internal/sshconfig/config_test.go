@@ -45,16 +45,24 @@ func TestHost(t *testing.T) {
 		ask   string
 		want  job.Host
 	}{
-		"without a file":         {nil, "lab", host("lab", 22, "me")},
-		"not in the file":        {map[string]string{"config": gates}, "lab.example.org", host("lab.example.org", 22, "me")},
+		"without a file": {nil, "lab", host("lab", 22, "me")},
+		"not in the file": {
+			map[string]string{"config": gates},
+			"lab.example.org", host("lab.example.org", 22, "me"),
+		},
 		"an account in the name": {map[string]string{"config": "Host lab\n User ada\n"}, "eve@lab", host("lab", 22, "eve")},
 		"the first value counts": {
-			map[string]string{"config": "User first\nHost lab\n User ada\n Port 7\n Port 8\nHost *\n Port 9\n HostName=%h.example.org\n"},
+			map[string]string{"config": "User first\nHost lab\n User ada\n Port 7\n Port 8\n" +
+				"Host *\n Port 9\n HostName=%h.example.org\n"},
 			"lab", host("lab.example.org", 7, "first"),
 		},
-		"a host that is left out": {map[string]string{"config": "Host l* !lab\n User ada\nHost lab\n User eve\n"}, "lab", host("lab", 22, "eve")},
+		"a host that is left out": {
+			map[string]string{"config": "Host l* !lab\n User ada\nHost lab\n User eve\n"},
+			"lab", host("lab", 22, "eve"),
+		},
 		"key files": {
-			map[string]string{"config": "Host lab\n IdentityFile ~/.ssh/a\n IdentityFile \"%d/b c\"\nHost *\n IdentityFile /k/%r@%h\n IdentityFile none\n User u%%\n"},
+			map[string]string{"config": "Host lab\n IdentityFile ~/.ssh/a\n IdentityFile \"%d/b c\"\n" +
+				"Host *\n IdentityFile /k/%r@%h\n IdentityFile none\n User u%%\n"},
 			"lab", host("lab", 22, "u%%", keys("~/.ssh/a", "~/b c", "/k/u%%@lab")),
 		},
 		"included files count where they stand": {
@@ -67,29 +75,49 @@ func TestHost(t *testing.T) {
 				"late":     "Port 78\n",
 			}, "lab", host("one.example.org", 77, "late"),
 		},
-		"one jump": {map[string]string{"config": gates + "Host lab\n ProxyJump gate\n"}, "lab", host("lab", 22, "me", jump(gate))},
+		"one jump": {
+			map[string]string{"config": gates + "Host lab\n ProxyJump gate\n"},
+			"lab", host("lab", 22, "me", jump(gate)),
+		},
 		"several jumps": {
-			map[string]string{"config": gates + "Host lab\n ProxyJump gate,ada@inner:23, ssh://[fe80::1]:24\n"}, "lab",
-			host("lab", 22, "me", jump(gate, job.Hop{Address: "inner", Port: 23, User: "ada"}, job.Hop{Address: "fe80::1", Port: 24, User: "me"})),
+			map[string]string{"config": gates + "Host lab\n ProxyJump gate,ada@inner:23, ssh://[fe80::1]:24\n"},
+			"lab",
+			host("lab", 22, "me", jump(
+				gate, job.Hop{Address: "inner", Port: 23, User: "ada"},
+				job.Hop{Address: "fe80::1", Port: 24, User: "me"},
+			)),
 		},
 		"a jump before the jump": {
-			map[string]string{"config": gates + "Host inner\n ProxyJump gate\nHost lab\n ProxyJump inner\n"}, "lab",
+			map[string]string{"config": gates + "Host inner\n ProxyJump gate\nHost lab\n ProxyJump inner\n"},
+			"lab",
 			host("lab", 22, "me", jump(gate, job.Hop{Address: "inner", Port: 22, User: "me"})),
 		},
 		"the way to a second jump is the first": {
-			map[string]string{"config": "Host inner\n ProxyJump elsewhere\nHost lab\n ProxyJump first,inner\n"}, "lab",
-			host("lab", 22, "me", jump(job.Hop{Address: "first", Port: 22, User: "me"}, job.Hop{Address: "inner", Port: 22, User: "me"})),
+			map[string]string{"config": "Host inner\n ProxyJump elsewhere\nHost lab\n ProxyJump first,inner\n"},
+			"lab",
+			host("lab", 22, "me", jump(
+				job.Hop{Address: "first", Port: 22, User: "me"},
+				job.Hop{Address: "inner", Port: 22, User: "me"},
+			)),
 		},
 		"a jump that is named after the host": {
-			map[string]string{"config": "Host lab\n HostName lab.site\n ProxyJump gate-%h\n"}, "lab",
+			map[string]string{"config": "Host lab\n HostName lab.site\n ProxyJump gate-%h\n"},
+			"lab",
 			host("lab.site", 22, "me", jump(job.Hop{Address: "gate-lab.site", Port: 22, User: "me"})),
 		},
-		"no jump": {map[string]string{"config": "Host lab\n ProxyJump none\n ProxyCommand x\n ProxyCommand none\n"}, "lab", host("lab", 22, "me")},
+		"no jump": {
+			map[string]string{"config": "Host lab\n ProxyJump none\n ProxyCommand x\n ProxyCommand none\n"},
+			"lab", host("lab", 22, "me"),
+		},
 		"a command that counts for nothing": {
-			map[string]string{"config": gates + "Host lab\n ProxyJump gate\n ProxyCommand nc %h %p\n"}, "lab",
+			map[string]string{"config": gates + "Host lab\n ProxyJump gate\n ProxyCommand nc %h %p\n"},
+			"lab",
 			host("lab", 22, "me", jump(gate)),
 		},
-		"Match in words": {map[string]string{"config": "# Match all\nHost Match\n User ada\nHost lab\n Port 2\n"}, "lab", host("lab", 2, "me")},
+		"Match in words": {
+			map[string]string{"config": "# Match all\nHost Match\n User ada\nHost lab\n Port 2\n"},
+			"lab", host("lab", 2, "me"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,16 +135,34 @@ func TestHost(t *testing.T) {
 func TestHostIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, files := range map[string]map[string]string{
-		"lab is reached by a ProxyCommand, which Pawl does not carry out itself": {"config": "Host *\n ProxyCommand nc %h %p\n"},
-		"config has Match in line 2, which":                                      {"config": "Host a\nMATCH exec true\n User x\n"},
-		"more has Match in line 1, which":                                        {"config": "Include more\n", "more": "match=all\n"},
-		"leads through more than 8 hosts":                                        {"config": "Host *\n ProxyJump a\n"},
-		"leads through more than 8 hosts, which":                                 {"config": "Host lab\n ProxyJump a,b,c,d,e,f,g,h,i\n"},
-		"includes itself, or files more than 16 deep":                            {"config": "Include config\n"},
-		"Port of lab is \"ssh\": write a number":                                 {"config": "Host lab\n Port ssh\n"},
-		"HostName of lab: x%p has the token %p, which":                           {"config": "Host lab\n HostName x%p\n"},
-		"IdentityFile of lab: ~/k% ends with a single %: write %%":               {"config": "Host lab\n IdentityFile ~/k%\n"},
-		"ProxyJump of lab: %C has the token %C, which":                           {"config": "Host lab\n ProxyJump %C\n"},
+		"lab is reached by a ProxyCommand, which Pawl does not carry out itself": {
+			"config": "Host *\n ProxyCommand nc %h %p\n",
+		},
+		"config has Match in line 2, which": {
+			"config": "Host a\nMATCH exec true\n User x\n",
+		},
+		"more has Match in line 1, which": {
+			"config": "Include more\n", "more": "match=all\n",
+		},
+		"leads through more than 8 hosts": {
+			"config": "Host *\n ProxyJump a\n",
+		},
+		"leads through more than 8 hosts, which": {
+			"config": "Host lab\n ProxyJump a,b,c,d,e,f,g,h,i\n",
+		},
+		"includes itself, or files more than 16 deep": {"config": "Include config\n"},
+		"Port of lab is \"ssh\": write a number": {
+			"config": "Host lab\n Port ssh\n",
+		},
+		"HostName of lab: x%p has the token %p, which": {
+			"config": "Host lab\n HostName x%p\n",
+		},
+		"IdentityFile of lab: ~/k% ends with a single %: write %%": {
+			"config": "Host lab\n IdentityFile ~/k%\n",
+		},
+		"ProxyJump of lab: %C has the token %C, which": {
+			"config": "Host lab\n ProxyJump %C\n",
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()

@@ -117,7 +117,8 @@ func TestKey(t *testing.T) {
 	t.Run("nobody logs in at a host on the way that is another one", func(t *testing.T) {
 		way := hop(gate)
 		way.HostKeys = []string{lab.HostKey}
-		says(t, ask(t, Asker{}, way, target), "it has the key "+strings.Fields(Fingerprint(gate.HostKey))[1]+", which is not trusted")
+		says(t, ask(t, Asker{}, way, target),
+			"it has the key "+strings.Fields(Fingerprint(gate.HostKey))[1]+", which is not trusted")
 		way.HostKeys = []string{"ssh-ed25519 AAAA"}
 		says(t, ask(t, Asker{}, way, target), "a trusted key of 127.0.0.1: ")
 	})
@@ -181,11 +182,7 @@ func agentWith(t *testing.T, file string) string {
 	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "agent") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +190,6 @@ func agentWith(t *testing.T, file string) string {
 	t.Cleanup(func() {
 		l.Close()
 		<-served
-		os.RemoveAll(dir)
 	})
 	go func() {
 		defer close(served)
@@ -219,13 +215,18 @@ func TestKnown(t *testing.T) {
 		where string // the line of another key
 		err   string
 	}{
-		"nothing":                      {},
-		"the key":                      {text: "[lab.example.org]:2222 " + Line(key) + "\n", known: true},
-		"the key at another port":      {text: "lab.example.org " + Line(key) + "\n"},
-		"another key":                  {text: "# old\n[lab.example.org]:2222 " + Line(other) + "\n", where: "known_hosts:2"},
-		"both":                         {text: "[lab.example.org]:2222 " + Line(other) + "\n[*.example.org]:2222 " + Line(key) + "\n", known: true},
-		"a key that has been revoked":  {text: "@revoked * " + Line(key) + "\n", err: "revoked"},
-		"a name that cannot be read":   {text: "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= " + Line(other) + "\n"},
+		"nothing":                 {},
+		"the key":                 {text: "[lab.example.org]:2222 " + Line(key) + "\n", known: true},
+		"the key at another port": {text: "lab.example.org " + Line(key) + "\n"},
+		"another key":             {text: "# old\n[lab.example.org]:2222 " + Line(other) + "\n", where: "known_hosts:2"},
+		"both": {
+			text:  "[lab.example.org]:2222 " + Line(other) + "\n[*.example.org]:2222 " + Line(key) + "\n",
+			known: true,
+		},
+		"a key that has been revoked": {text: "@revoked * " + Line(key) + "\n", err: "revoked"},
+		"a name that cannot be read": {
+			text: "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= " + Line(other) + "\n",
+		},
 		"a line that is none of those": {text: "lab.example.org\n", err: "known_hosts: "},
 	} {
 		t.Run(name, func(t *testing.T) {

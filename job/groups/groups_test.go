@@ -81,6 +81,24 @@ func TestGroupOfMixedPolicies(t *testing.T) {
 	}
 }
 
+// A group of any code shows the newest trouble; any other group that of the job that opened it.
+func TestGroupShowsTheNewest(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	for anyCode, want := range map[bool]job.Code{true: job.HostTimeout, false: job.HostRefused} {
+		b := job.Block{Code: job.HostRefused, AnyCode: anyCode, Message: "refused", Tester: "ssh"}
+		g := Open(&job.Job{Message: b.Message}, &b, now)
+		b.Code, b.Message = job.HostTimeout, "silent"
+		g.Join(&b, now)
+		if g.Block.Code != want || (g.Block.Message == "silent") != anyCode {
+			t.Errorf("any code %t: it shows %s (%s)", anyCode, g.Block.Code, g.Block.Message)
+		}
+		if again := reread(t, g); again.Block.AnyCode != anyCode {
+			t.Errorf("any code %t is read as %t", anyCode, again.Block.AnyCode)
+		}
+	}
+}
+
 // Who has the trouble may ask for no test: that holds for all of the group, whatever the policies
 // of its jobs say, but not for a person.
 func TestGroupIsLeftAlone(t *testing.T) {

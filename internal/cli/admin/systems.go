@@ -19,8 +19,8 @@ import (
 )
 
 // trustRule says when the key of a host is trusted.
-const trustRule = `A host proves with a key that it is the host. The first key that it shows has to be compared with what
-its administrator says: the fingerprint is printed, and you are asked. A key that stands in your
+const trustRule = `A host proves with a key that it is the host. Compare the first key that it shows with what its
+administrator says: the fingerprint is printed, and you are asked. A key that stands in your
 known_hosts is known already. --yes answers yes, for scripts.`
 
 func systemsCommand() *cobra.Command {
@@ -105,22 +105,23 @@ and apply it again, for a work folder, variables or a shell of its own.`,
 					return err
 				}
 			}
-			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+			apply := func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				if s.Host.From == anyMachine {
 					if s.Host.From, err = at.Machine(cmd); err != nil {
 						return err
 					}
 					if s.Host.From == "" {
-						return term.Usagef("the folder of the server is elsewhere: give --from, the id of the machine that "+
-							"reaches %s, as %s shows it, or --everywhere", ssh, term.Typed(cmd, "pawl workers -o wide"))
+						return term.Usagef("the folder of the server is elsewhere: give --from, the id of the machine "+
+							"that reaches %s, as %s shows it, or --everywhere", ssh, term.Typed(cmd, "pawl workers -o wide"))
 					}
 				}
 				return applySystem(ctx, cmd, at, &s, 0, "made")
-			})(cmd, args)
+			}
+			return target.With(target.OpenWriting, apply)(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&ssh, "ssh", "", "the host as ssh takes it: a Host of ~/.ssh/config, a name or an address, with "+
-		"or without user@")
+	cmd.Flags().StringVar(&ssh, "ssh", "", "the host as ssh takes it: a Host of ~/.ssh/config, a name or an address, "+
+		"with or without user@")
 	cmd.Flags().StringVar(&config, "ssh-config", "", "the file to read in place of ~/.ssh/config")
 	cmd.Flags().StringVar(&via, "via", job.ViaNative, "what makes the connection: native, or openssh, the ssh program")
 	cmd.Flags().StringVar(&from, "from", "", "the id of the machine that holds what reaches the host (default: that of "+
