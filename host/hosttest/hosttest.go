@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,9 +24,19 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
+// A Trait is what a host does not do, within the contract.
+type Trait string
+
+// Polls: the host looks at a watched folder from time to time. So it does not tell a name that came
+// and went between two looks.
+const Polls Trait = "polls"
+
+// Plain: the account of the host is not root, whoever runs the tests.
+const Plain Trait = "plain"
+
 // Run tests a host. For each test, open returns the host and an empty folder on it, and registers
 // the clean-up with t.Cleanup.
-func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
+func Run(t *testing.T, open func(t *testing.T) (host.Host, string), traits ...Trait) {
 	tests := map[string]func(*testing.T, fixture){
 		"a program is detached":                     detached,
 		"arguments and environment arrive":          intact,
@@ -60,7 +71,7 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string)) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h, dir := open(t)
-			test(t, fixture{h, h.Files(), dir})
+			test(t, fixture{h, h.Files(), dir, slices.Contains(traits, Polls), slices.Contains(traits, Plain)})
 		})
 	}
 }
@@ -69,6 +80,8 @@ type fixture struct {
 	host host.Host
 	fs   files.FS
 	dir  string
+
+	polls, plain bool
 }
 
 // sh starts a shell script with the arguments $1, $2, ... in the folder; what it leaves is killed
@@ -291,7 +304,7 @@ func zombie(t *testing.T, f fixture) {
 func refused(t *testing.T, f fixture) {
 	boot, err := f.host.Boot(t.Context())
 	must(t, err)
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 && !f.plain {
 		t.Skip("root may signal everybody")
 	}
 	p := f.sh(t, "exec sleep 1000")
