@@ -27,6 +27,7 @@ var large = map[string]struct {
 	"api":                  {4500, "one surface, whose operations, schemas and errors are one document"},
 	"app":                  {6000, "the steps of a program share its folder, its notes and its watcher"},
 	"engine":               {3500, "one file for each loop"},
+	"host/ssh":             {3500, "a machine is its shell, its files and its connection, which share all that fails"},
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},
 	"job":                  {7000, "the domain: the tables of states, and the language of requests and documents"},

@@ -1,0 +1,318 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+var _ host.Host = (*Host)(nil)
+
+// known returns what the shell has learned, without a round trip if there is a shell.
+func (h *Host) known(ctx context.Context) (facts, error) {
+	s, err := h.sh(ctx)
+	if err != nil {
+		return facts{}, err
+	}
+	return s.facts, nil
+}
+
+// Boot returns the kernel's boot id. It makes no round trip while the connection lives.
+func (h *Host) Boot(ctx context.Context) (string, error) {
+	f, err := h.known(ctx)
+	return f.boot, err
+}
+
+// Environ returns the environment of a login, with [Config.Environ]. It makes no round trip while
+// the connection lives.
+func (h *Host) Environ(ctx context.Context) ([]string, error) {
+	f, err := h.known(ctx)
+	return slices.Clone(f.environ), err
+}
+
+// LockLimit makes no round trip while the connection lives.
+func (h *Host) LockLimit(ctx context.Context) (uint64, error) {
+	f, err := h.known(ctx)
+	if err == nil && f.locks == 0 {
+		f.locks = math.MaxUint64
+	}
+	return f.locks, err
+}
+
+// Uptime makes no round trip but one in ten minutes. It is behind the machine's clock by less than
+// a round trip and 10 ms, and never before the start of a process that Start has returned.
+func (h *Host) Uptime(ctx context.Context) (time.Duration, error) {
+	f, err := h.known(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if up, ok := f.clock.now(); ok {
+		return up, nil
+	}
+	text, err := h.tell(ctx, `read -r up idle </proc/uptime; echo "$up"`)
+	if err != nil {
+		return 0, err
+	}
+	up, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil {
+		return 0, fmt.Errorf("uptime of %s: %w", h.cfg.Address, err)
+	}
+	return f.clock.saw(time.Duration(up * float64(time.Second))), nil
+}
+
+// A clock is the boot clock of the far side, told by that of this process.
+type clock struct {
+	mu    sync.Mutex
+	began time.Time // when the machine began to run; what was seen can only be late
+	asked time.Time
+}
+
+const clockLasts = 10 * time.Minute // the two clocks go apart by then, by a millisecond or so
+
+// saw sets the clock by what the far side has said just now.
+func (c *clock) saw(up time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = time.Now()
+	c.began = c.asked.Add(-up)
+	return up
+}
+
+// atLeast sets the clock ahead if it is behind what the far side says.
+func (c *clock) atLeast(up time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if began := time.Now().Add(-up); began.Before(c.began) {
+		c.began = began
+	}
+}
+
+func (c *clock) now() (time.Duration, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.began), time.Since(c.asked) < clockLasts
+}
+
+// Start starts a detached program with setsid, by two forks: that of the shell's substitution, and
+// that of setsid. No shell starts it in the background, because then it would ignore SIGINT and
+// SIGQUIT.
+func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) {
+	if len(c.Argv) == 0 || !path.IsAbs(c.Argv[0]) {
+		return host.Process{}, job.Errorf(job.Invalid, "start %q: the program is not an absolute path", c.Argv)
+	}
+	for _, v := range slices.Concat(c.Argv, []string{c.Dir, c.Stdout, c.Stderr}) {
+		if strings.Contains(v, "\x00") {
+			return host.Process{}, job.Errorf(job.Invalid, "start %q: %q has a zero byte in it", c.Argv, v)
+		}
+	}
+	s, err := h.sh(ctx)
+	if err != nil {
+		return host.Process{}, err
+	}
+	var script strings.Builder
+	script.WriteString("pawl_start=$(set --")
+	for _, a := range c.Argv {
+		script.WriteString(" " + quote(a))
+	}
+	dir, stdout, stderr := quote(c.Dir), quote(c.Stdout), quote(c.Stderr)
+	fmt.Fprintf(&script, "\n"+
+		"no() { if [ -e \"$1\" ]; then echo \"P $2\"; else echo \"N $2\"; fi; exit; }\n"+
+		"[ -f \"$1\" ] && [ -x \"$1\" ] || no \"$1\" \"$1\"\n"+
+		"cd %s || no %[1]s %[1]s\n"+
+		"umask %[4]o; true >>%[2]s || no %[5]s %[2]s; true >>%[3]s || no %[6]s %[3]s\n"+
+		"exec 3>&1 </dev/null >>%[2]s 2>>%[3]s; umask %[7]o\n",
+		dir, stdout, stderr, s.facts.umask|0o022, quote(path.Dir(c.Stdout)), quote(path.Dir(c.Stderr)), s.facts.umask)
+	for _, v := range c.Env {
+		if !exportable(v) {
+			return host.Process{}, job.Errorf(job.Invalid, "start %q: %q is no variable that a shell can pass on", c.Argv, v)
+		}
+		script.WriteString(export(v))
+	}
+	script.WriteString(`unset OLDPWD
+exec "$pawl_setsid" -f /bin/sh -c 'read -r s </proc/$$/stat; echo "S $s" >&3; exec "$@" 3>&-' sh "$@") 2>/dev/null
+echo "$pawl_start"`)
+	out, _, err := s.ask(ctx, script.String())
+	if err != nil {
+		return host.Process{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
+	}
+	kind, what, _ := strings.Cut(strings.TrimSuffix(string(out), "\n"), " ")
+	switch kind {
+	case "N":
+		return host.Process{}, &fs.PathError{Op: "start", Path: what, Err: fs.ErrNotExist}
+	case "P":
+		return host.Process{}, &fs.PathError{Op: "start", Path: what, Err: fs.ErrPermission}
+	}
+	st, err := parseStat([]byte(what))
+	if kind != "S" || err != nil {
+		return host.Process{}, fmt.Errorf("start %s: its shell answers %q, see also %s", c.Argv[0], clip(out), c.Stderr)
+	}
+	p := host.Process{PID: st.pid, Start: st.start, Boot: s.facts.boot}
+	s.facts.clock.atLeast(p.Started())
+	return p, nil
+}
+
+// Alive reads the files of all processes by one program.
+func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
+	boot, err := h.Boot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alive := make([]bool, len(ps))
+	var names []string
+	for _, p := range ps {
+		if p.PID > 1 && p.Boot == boot {
+			names = append(names, strconv.Itoa(p.PID)+"/stat")
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	starts := map[int]uint64{}
+	for few := range slices.Chunk(names, 10_000) {
+		out, err := h.tell(ctx, `(cd /proc && "$pawl_head" -v -c 1024 `+strings.Join(few, " ")+
+			") 2>/dev/null </dev/null; true")
+		if err != nil {
+			return nil, fmt.Errorf("look at processes: %w", err)
+		}
+		for _, text := range heads([]byte(out), few) {
+			// A process that ends while it is read has an empty file.
+			if st, err := parseStat(text); err == nil && st.alive() {
+				starts[st.pid] = st.start
+			}
+		}
+	}
+	for i, p := range ps {
+		start, is := starts[p.PID]
+		alive[i] = is && start == p.Start && p.Boot == boot
+	}
+	return alive, nil
+}
+
+// Signal compares the start of each process in the same request that signals it.
+func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal) error {
+	boot, err := h.Boot(ctx)
+	if err != nil {
+		return err
+	}
+	var script strings.Builder
+	for _, p := range ps {
+		if p.PID > 1 && p.Boot == boot {
+			fmt.Fprintf(&script, "pawl_is %d %d && ! kill -%d %[1]d 2>/dev/null && pawl_is %[1]d %[2]d && echo %[1]d\n",
+				p.PID, p.Start, int(sig))
+		}
+	}
+	if script.Len() == 0 {
+		return nil
+	}
+	out, err := h.tell(ctx, script.String()+"true")
+	if err != nil {
+		return fmt.Errorf("signal processes: %w", err)
+	}
+	var errs []error
+	for pid := range strings.FieldsSeq(out) {
+		errs = append(errs, fmt.Errorf("signal process %s: %w", pid, syscall.EPERM))
+	}
+	return errors.Join(errs...)
+}
+
+// heads parts what `head -v` has printed of files, by their names. A file that it could not open is
+// left out. The names must differ, and be in the order in which head was given them: what a process
+// has in its name or its environment can at most look like a file that is still to come.
+func heads(out []byte, names []string) map[string][]byte {
+	order := make(map[string]int, len(names))
+	for i, name := range names {
+		order[name] = i
+	}
+	files := map[string][]byte{}
+	name, from, last := "", 0, -1
+	for at := 0; at < len(out); {
+		i := bytes.Index(out[at:], []byte("==> "))
+		if i < 0 {
+			break
+		}
+		at += i
+		title, _, ok := bytes.Cut(out[at+4:], []byte(" <==\n"))
+		place, is := order[string(title)]
+		if !ok || !is || place <= last || at > 0 && out[at-1] != '\n' {
+			at += 4
+			continue
+		}
+		if last >= 0 {
+			files[name] = out[from : at-1]
+		}
+		name, last = string(title), place
+		at += 4 + len(title) + 5
+		from = at
+	}
+	if last >= 0 {
+		files[name] = out[from:]
+	}
+	return files
+}
+
+// stat is what is used of /proc/PID/stat.
+type stat struct {
+	name                 string
+	pid, parent, session int
+	state                byte
+	threads              int
+	start                uint64
+	image                uint64 // tells one program that it becomes from the next; 0: it is becoming one
+}
+
+// alive reports whether it still runs. The first thread of a process may be a zombie while others
+// run.
+func (s stat) alive() bool {
+	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
+}
+
+// parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and
+// may hold anything, so the others are counted from the last closing one.
+func parseStat(b []byte) (s stat, err error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return s, fmt.Errorf("no name in %q", clip(b))
+	}
+	f := strings.Fields(string(b[end+1:])) // f[i] is field i+3
+	if len(f) < 26 {
+		return s, fmt.Errorf("too few fields in %q", clip(b))
+	}
+	var errs [6]error
+	s.name, s.state = string(b[open+1:end]), f[0][0]
+	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(b[:open])))
+	s.parent, errs[1] = strconv.Atoi(f[1])
+	s.session, errs[2] = strconv.Atoi(f[3])
+	s.threads, errs[3] = strconv.Atoi(f[17])
+	s.start, errs[4] = strconv.ParseUint(f[19], 10, 64)
+	if f[24] != "0" {
+		s.image, errs[5] = strconv.ParseUint(f[25], 10, 64)
+	}
+	return s, errors.Join(errs[:]...)
+}
+
+// lockLimit reads the hard limit of file locks out of /proc/PID/limits; 0: there is none.
+func lockLimit(limits []byte) uint64 {
+	_, rest, _ := bytes.Cut(limits, []byte("Max file locks"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	fields := bytes.Fields(line)
+	if len(fields) < 2 {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(fields[1]), 10, 64)
+	if err != nil { // "unlimited"
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,75 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/pkg/sftp"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+)
+
+// remote is the session of SFTP that all callers share.
+type remote struct {
+	files  *farFS
+	turn   chan struct{} // whoever has put its token in may change what follows
+	client *sftp.Client
+	input  *input
+}
+
+// An input is what a client writes to. The client closes it when the session hangs.
+type input struct {
+	*stream
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (i *input) Close() error {
+	i.once.Do(func() {
+		close(i.closed)
+		_ = i.stream.Close()
+	})
+	return nil
+}
+
+// Files returns the machine's file system, over SFTP.
+func (h *Host) Files() files.FS { return h.remote.files }
+
+// sftp returns the client of the session of SFTP, a new one if there is none that works.
+func (h *Host) sftp(ctx context.Context) (*sftp.Client, error) {
+	return await(ctx, h, func() (*sftp.Client, error) {
+		r := &h.remote
+		if err := h.take(h.ctx, r.turn); err != nil {
+			return nil, err
+		}
+		defer func() { <-r.turn }()
+		if r.client != nil {
+			select {
+			case <-r.input.closed:
+			case <-r.input.line.done():
+			default:
+				return r.client, nil
+			}
+		}
+		s, err := h.open("", true)
+		if err != nil {
+			return nil, err
+		}
+		in := &input{stream: s, closed: make(chan struct{})}
+		late := s.expire(h.cfg.Answer)
+		defer late.Stop()
+		client, err := newSFTP(s, in)
+		if err != nil {
+			_ = in.Close()
+			return nil, s.lost(host.ChannelRefused, fmt.Errorf("%s serves no SFTP: %w", h.cfg.Address, err))
+		}
+		r.client, r.input = client, in
+		h.goes(func() {
+			_ = client.Wait() // its error is that of every request
+			_ = in.Close()
+		})
+		return client, nil
+	}, func(*sftp.Client) {})
+}

@@ -1,0 +1,410 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// maxAnswer is how many bytes a request answers at most.
+const maxAnswer = 64 << 20
+
+// Run runs a script of /bin/sh in a subshell, with stdin as its standard input. It returns what the
+// script printed and its exit code. What it prints to its standard error is dropped. A script runs
+// as a whole or not at all, and one at a time. When ctx ends the script may run on.
+//
+// After an error of kind Unavailable nobody knows whether the script has run.
+func (h *Host) Run(ctx context.Context, script string, stdin []byte) (out []byte, code int, err error) {
+	if strings.Contains(script, "\x00") {
+		return nil, 0, job.Errorf(job.Invalid, "a script has a zero byte in it")
+	}
+	command := "( eval " + quote(script) + "\n)"
+	if len(stdin) == 0 {
+		return h.ask(ctx, command+" </dev/null")
+	}
+	escaped := strings.NewReplacer(`\`, `\\`, "\x00", `\0000`).Replace(string(stdin))
+	return h.ask(ctx, "printf %b "+quote(escaped)+" | "+command)
+}
+
+// quote makes a word of the shell of any text without a zero byte.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// ask runs commands in the shell itself. They must not end it, and must not read its input.
+func (h *Host) ask(ctx context.Context, commands string) (out []byte, code int, err error) {
+	s, err := h.sh(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	return s.ask(ctx, commands)
+}
+
+// tell is ask for commands that cannot fail.
+func (h *Host) tell(ctx context.Context, commands string) (string, error) {
+	out, code, err := h.ask(ctx, commands)
+	if err == nil && code != 0 {
+		err = &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("its shell answers %d: %q", code, clip(out))}
+	}
+	return string(out), err
+}
+
+func clip(b []byte) []byte { return b[:min(len(b), 200)] }
+
+// sh returns the shell, a new one if there is none that works.
+func (h *Host) sh(ctx context.Context) (*shell, error) {
+	if s := h.shell.Load(); s != nil && s.works() && ctx.Err() == nil {
+		return s, nil
+	}
+	return await(ctx, h, func() (*shell, error) {
+		if err := h.take(h.ctx, h.shells); err != nil {
+			return nil, err
+		}
+		defer func() { <-h.shells }()
+		if s := h.shell.Load(); s != nil && s.works() {
+			return s, nil // somebody has been here meanwhile
+		}
+		s, err := h.newShell()
+		if err == nil {
+			h.shell.Store(s)
+		}
+		return s, err
+	}, func(*shell) {})
+}
+
+// A shell is a long session of /bin/sh. Requests wait in line there.
+type shell struct {
+	stream *stream
+	nonce  string // no output has it by chance
+	bound  time.Duration
+	queue  chan *request
+	facts  facts
+
+	mu      sync.Mutex // guards what follows
+	pending []*request // written, and not yet answered
+	written int        // how many were, ever
+	watch   *time.Timer
+	err     error // why it works no more
+
+	dead chan struct{} // closed when err is set
+}
+
+// A request is what a shell is asked. The answer is there when done is closed.
+type request struct {
+	commands string
+	number   string
+	began    bool
+	done     chan struct{}
+	out      []byte
+	code     int
+	err      error
+}
+
+// session starts /bin/sh and skips what login files print. The shell of Config.Shell, if it is to
+// count, is between the two: nothing of it is on a command line of the login shell.
+func (h *Host) session(shell []string) (*stream, error) {
+	s, err := h.open("exec /bin/sh -s", false)
+	if err != nil || len(shell) == 0 {
+		return s, err
+	}
+	var words strings.Builder
+	for _, w := range shell {
+		words.WriteString(quote(w) + " ")
+	}
+	nonce := rand.Text()
+	late := s.expire(h.cfg.Answer)
+	defer late.Stop()
+	_, err = fmt.Fprintf(s, "{ echo %s; exec %s -c 'exec /bin/sh -s'\n}\n", nonce, words.String())
+	if err == nil {
+		err = skip(s, nonce+"\n")
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, s.lost(host.ShellBroken, fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
+	}
+	return s, nil
+}
+
+// skip reads until it has read mark. It takes one byte at a time, so it reads nothing behind it.
+func skip(r io.Reader, mark string) error {
+	var last []byte
+	for b := make([]byte, 1); !bytes.HasSuffix(last, []byte(mark)); {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+		last = append(last[max(0, len(last)-len(mark)):], b...)
+	}
+	return nil
+}
+
+func (h *Host) newShell() (*shell, error) {
+	stream, err := h.session(h.cfg.Shell)
+	if err != nil {
+		return nil, err
+	}
+	s := &shell{
+		stream: stream, nonce: rand.Text(), bound: h.cfg.Answer,
+		queue: make(chan *request), dead: make(chan struct{}),
+	}
+	s.watch = time.AfterFunc(time.Hour, s.hangs)
+	s.watch.Stop()
+	h.goes(s.write)
+	h.goes(s.read)
+	if s.facts, err = h.learn(s); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *shell) works() bool {
+	select {
+	case <-s.dead:
+		return false
+	case <-s.stream.line.done():
+		return false
+	default:
+		return true
+	}
+}
+
+// ask waits for the answer no longer than ctx. The shell goes on: the answer is dropped.
+func (s *shell) ask(ctx context.Context, commands string) ([]byte, int, error) {
+	r := &request{commands: commands, done: make(chan struct{})}
+	select {
+	case s.queue <- r:
+	case <-s.dead:
+		return nil, 0, s.err
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	select {
+	case <-r.done:
+		return r.out, r.code, r.err
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+}
+
+// write sends requests, many in one packet if they wait.
+func (s *shell) write() {
+	for {
+		var text bytes.Buffer
+		select {
+		case r := <-s.queue:
+			s.add(r, &text)
+		case <-s.dead:
+			return
+		}
+		for more := true; more && text.Len() < 64<<10; {
+			select {
+			case r := <-s.queue:
+				s.add(r, &text)
+			default:
+				more = false
+			}
+		}
+		if _, err := s.stream.Write(text.Bytes()); err != nil {
+			s.fail(s.stream.lost(host.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
+			return
+		}
+	}
+}
+
+// add frames a request. One that is cut anywhere lacks its closing brace, so nothing of it runs.
+func (s *shell) add(r *request, text *bytes.Buffer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		r.answer(nil, 0, s.err)
+		return
+	}
+	s.written++
+	r.number = strconv.Itoa(s.written)
+	if len(s.pending) == 0 {
+		s.watch.Reset(s.bound)
+	}
+	s.pending = append(s.pending, r)
+	fmt.Fprintf(text, "{ echo '%s<%s'\n%s\necho \"%[1]s>%[2]s $?\"\n}\n", s.nonce, r.number, r.commands)
+}
+
+func (r *request) answer(out []byte, code int, err error) {
+	r.out, r.code, r.err = out, code, err
+	close(r.done)
+}
+
+// read takes the answers in, in the order of the requests.
+func (s *shell) read() {
+	var text []byte
+	chunk := make([]byte, 32<<10)
+	seen := 0 // how much of text has no mark in it
+	for {
+		n, err := s.stream.Read(chunk)
+		text = append(text, chunk[:n]...)
+		for more := true; more; {
+			var bad error
+			if text, more, bad = s.take(text, seen); bad != nil {
+				s.fail(bad)
+				return
+			}
+			seen = 0
+		}
+		seen = max(0, len(text)-64) // a mark may be there in part
+		if err != nil {
+			s.fail(s.stream.lost(host.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
+			return
+		}
+	}
+}
+
+// take moves the first request on by what has come: to its beginning, or to its end. It returns the
+// rest, and whether there was something to take.
+func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return nil, false, nil // what nobody asked for
+	}
+	r := s.pending[0]
+	if !r.began {
+		mark := []byte(s.nonce + "<" + r.number + "\n")
+		i := bytes.Index(text, mark)
+		if i < 0 {
+			return text[max(0, len(text)-len(mark)):], false, nil
+		}
+		r.began = true
+		return text[i+len(mark):], true, nil
+	}
+	mark := []byte(s.nonce + ">" + r.number + " ")
+	i := bytes.Index(text[seen:], mark)
+	if i < 0 {
+		if len(text) > maxAnswer {
+			return nil, false, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf(
+				"a request answers more than %d MiB", maxAnswer>>20)}
+		}
+		return text, false, nil
+	}
+	i += seen
+	end := bytes.IndexByte(text[i:], '\n')
+	if end < 0 {
+		return text, false, nil
+	}
+	code, err := strconv.Atoi(string(text[i+len(mark) : i+end]))
+	if err != nil {
+		return nil, false, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("its shell says no exit code: %w", err)}
+	}
+	r.answer(bytes.Clone(text[:i]), code, nil)
+	if s.pending = s.pending[1:]; len(s.pending) > 0 {
+		s.watch.Reset(s.bound)
+	} else {
+		s.watch.Stop()
+	}
+	return text[i+end+1:], true, nil
+}
+
+// hangs ends a shell whose first request takes too long. Those behind it have not run; whether they
+// will, nobody knows.
+func (s *shell) hangs() {
+	s.stream.kill()
+	s.fail(&host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
+}
+
+// fail ends the shell, and all that wait for it.
+func (s *shell) fail(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+		s.watch.Stop()
+		for _, r := range s.pending {
+			r.answer(nil, 0, err)
+		}
+		s.pending = nil
+		close(s.dead)
+	}
+	s.mu.Unlock()
+	_ = s.stream.Close()
+}
+
+// facts are what does not change as long as a session of the shell lives.
+type facts struct {
+	boot    string
+	umask   uint64
+	uid     string
+	user    string
+	locks   uint64 // the limit of file locks
+	environ []string
+	clock   *clock
+}
+
+// learn asks for the facts. It also lays down the names that later requests use: the shell finds
+// the tools that Pawl needs whatever PATH the login files set.
+func (h *Host) learn(s *shell) (f facts, err error) {
+	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.Answer)
+	defer cancel()
+	var exports strings.Builder
+	for _, v := range h.cfg.Environ {
+		exports.WriteString(export(v))
+	}
+	f.clock = &clock{}
+	out, _, err := s.ask(ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
+`+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
+pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
+pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)
+pawl_is() { s=; while read -r l; do s="$s $l"; done <"/proc/$1/stat"; s=${s##*") "}; set -- "$2" $s
+	[ "$1" = "${21}" ]; } 2>/dev/null
+umask; "$pawl_id" -u; "$pawl_id" -un
+echo "$pawl_setsid"; "$pawl_cat" /proc/sys/kernel/random/boot_id /proc/uptime /proc/self/limits
+echo @; "$pawl_cat" /proc/self/environ`)
+	said, environ, _ := strings.Cut(string(out), "\n@\n")
+	lines := strings.SplitN(said, "\n", 7)
+	if err != nil {
+		return f, err
+	}
+	if len(lines) < 7 || lines[3] == "" || lines[4] == "" {
+		return f, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("%s is no Linux with /proc, coreutils "+
+			"and util-linux, which Pawl needs: its shell answers %q", h.cfg.Address, clip(out))}
+	}
+	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
+	first, _, _ := strings.Cut(lines[5], " ")
+	up, err2 := strconv.ParseFloat(first, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return f, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf(
+			"what the shell of %s answers: %w", h.cfg.Address, err)}
+	}
+	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], lockLimit([]byte(lines[6]))
+	f.clock.saw(time.Duration(up * float64(time.Second)))
+	for v := range strings.SplitSeq(strings.TrimSuffix(environ, "\x00"), "\x00") {
+		// What the shell itself sets differs from program to program.
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {
+			f.environ = append(f.environ, v)
+		}
+	}
+	return f, nil
+}
+
+// exportable reports whether a shell can pass on a variable, given as NAME=value.
+func exportable(v string) bool {
+	name, value, ok := strings.Cut(v, "=")
+	for i, c := range name {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return ok && name != "" && !strings.Contains(value, "\x00")
+}
+
+// export is a line of a shell that passes a variable on.
+func export(v string) string {
+	name, value, _ := strings.Cut(v, "=")
+	return "export " + name + "=" + quote(value) + "\n"
+}
