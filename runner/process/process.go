@@ -428,13 +428,28 @@ func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 		err = errors.Join(
 			r.vacate(ctx, k),
 			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),
-			r.fs.Remove(ctx, path.Join(dir, runner.Folder)),
+			r.unmake(ctx, dir),
 		)
 	}
 	if err != nil {
 		return fmt.Errorf("clean %s: %w", k, err)
 	}
 	return nil
+}
+
+// unmake removes the runner's folder of a job. The program may have shut the job's folder.
+func (r *Runner) unmake(ctx context.Context, dir string) error {
+	name := path.Join(dir, runner.Folder)
+	err := r.fs.Remove(ctx, name)
+	m, ok := r.fs.(files.Moder)
+	if err == nil || !ok || !errors.Is(err, fs.ErrPermission) && job.KindOf(err) != job.Conflict {
+		return err
+	}
+	info, statErr := r.fs.Stat(ctx, dir)
+	if statErr != nil || m.Chmod(ctx, dir, info.Mode()|0o700) != nil {
+		return err
+	}
+	return r.fs.Remove(ctx, name)
 }
 
 // names are the file names of one launch, and of one launcher or settler of it.
