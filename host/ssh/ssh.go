@@ -51,7 +51,8 @@ type Config struct {
 	Keepalive time.Duration
 	// Answer bounds each request. A shell that takes longer is replaced. Default: 1 min.
 	Answer time.Duration
-	// Idle is how long a connection stays open with nothing to do. Default: 5 min.
+	// Idle is how long a connection stays open with nothing to do. It is at least DialTimeout and
+	// Answer, so that what is under way is not cut. Default: 5 min.
 	Idle time.Duration
 	// Log gets what happens to connections. Default: nobody does.
 	Log *slog.Logger
@@ -136,7 +137,7 @@ func Open(c Config) (*Host, error) {
 	c.DialTimeout = cmp.Or(c.DialTimeout, 30*time.Second)
 	c.Keepalive = cmp.Or(c.Keepalive, 15*time.Second)
 	c.Answer = cmp.Or(c.Answer, time.Minute)
-	c.Idle = cmp.Or(c.Idle, 5*time.Minute)
+	c.Idle = max(cmp.Or(c.Idle, 5*time.Minute), c.DialTimeout, c.Answer)
 	h := &Host{
 		cfg: c, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
 		turn: make(chan struct{}, 1), shells: make(chan struct{}, 1),
@@ -261,7 +262,8 @@ func (h *Host) open(command string, sftp bool) (*stream, error) {
 	case ctx.Err() != nil:
 		return nil, h.late()
 	}
-	return nil, &host.Trouble{Code: host.ConnectionLost, Err: err}
+	return nil, &host.Trouble{Code: host.ConnectionLost, Err: fmt.Errorf(
+		"ssh to %s: the connection broke before it had a session: %w", h.cfg.Address, err)}
 }
 
 // late says why a dial has ended before it was done.

@@ -396,7 +396,7 @@ func TestHalfOpen(t *testing.T) {
 func TestIdle(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	c := config(s)
-	c.Keepalive, c.Idle = 50*time.Millisecond, 200*time.Millisecond
+	c.Keepalive, c.Idle, c.Answer, c.DialTimeout = 100*time.Millisecond, time.Second, 3*time.Second, 3*time.Second
 	h := open(t, c)
 	echo(t, h, "before")
 	hosttest.Until(t, "it is closed", func() bool { return s.Connections() == 0 })
