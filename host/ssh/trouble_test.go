@@ -376,7 +376,7 @@ func TestHalfOpen(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	p, port := newProxy(t, s.Addr())
 	c := config(s)
-	c.Port, c.Keepalive = port, 200*time.Millisecond
+	c.Port, c.Keepalive = port, time.Second
 	h := open(t, c)
 	echo(t, h, "before")
 	events, err := h.Watch(t.Context(), s.Work)
