@@ -191,11 +191,11 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 			s, is := l.alive[pid]
 			if is && s.start == seen[pid].start {
 				old := seen[pid]
+				if s.image != old.image { // it is another program by now: what is known of it is not its own
+					unread, whole, s.image = append(unread, pid), false, 0
+				}
 				old.stat = s
 				seen[pid] = old
-				if s.image != old.image { // it is another program by now
-					unread, whole = append(unread, pid), false
-				}
 			} else if whole = false; look < fewLooks {
 				delete(seen, pid) // it may have started another
 			}
