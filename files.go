@@ -63,7 +63,7 @@ func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := below(ctx, f.FS, f.Folder, "")
+	list, err := below(ctx, f.FolderFS, f.Folder, "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return archived(ctx, f)
 	}
@@ -73,7 +73,7 @@ func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 // archived lists the files of a job in its results that are still there.
 func archived(ctx context.Context, f engine.Files) ([]File, error) {
 	if f.Archived == nil && f.Results != "" {
-		all, err := below(ctx, f.FS, f.Results, "")
+		all, err := below(ctx, f.ResultsFS, f.Results, "")
 		if errors.Is(err, fs.ErrNotExist) {
 			return []File{}, nil
 		}
@@ -81,7 +81,7 @@ func archived(ctx context.Context, f engine.Files) ([]File, error) {
 	}
 	list := []File{}
 	for _, name := range slices.Sorted(slices.Values(f.Archived)) {
-		info, err := f.FS.Stat(ctx, path.Join(f.Results, name))
+		info, err := f.ResultsFS.Stat(ctx, path.Join(f.Results, name))
 		switch {
 		case err == nil && name != runner.Folder && !strings.HasPrefix(name, runner.Folder+"/"):
 			list = append(list, fileAt(name, info))
@@ -178,13 +178,14 @@ func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCl
 	if !isInside(name) {
 		return File{}, nil, outside(name)
 	}
-	for _, root := range []string{f.Folder, f.Results} {
+	for i, root := range []string{f.Folder, f.Results} {
+		fsys := []files.FS{f.FolderFS, f.ResultsFS}[i]
 		if root == "" || root == f.Results && f.Archived != nil && !slices.Contains(f.Archived, name) {
 			continue
 		}
-		full, err := within(ctx, f.FS, root, name)
+		full, err := within(ctx, fsys, root, name)
 		if err == nil {
-			file, r, err := openAt(ctx, f.FS, full)
+			file, r, err := openAt(ctx, fsys, full)
 			if err == nil {
 				file.Path = files.Text(name)
 				return file, r, nil

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
@@ -73,16 +74,16 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if err != nil {
 		return v, nil //nolint:nilerr // it has no files: that is no error of a view
 	}
-	there := func(name string) string {
+	there := func(fsys files.FS, name string) string {
 		if name == "" {
 			return ""
 		}
-		if _, err := f.FS.Stat(ctx, name); err != nil {
+		if _, err := fsys.Stat(ctx, name); err != nil {
 			return ""
 		}
 		return name
 	}
-	v.Folder, v.Results = there(f.Folder), there(f.Results)
+	v.Folder, v.Results = there(f.FolderFS, f.Folder), there(f.ResultsFS, f.Results)
 	return v, nil
 }
 

@@ -429,13 +429,6 @@ func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys 
 		MaxAttempts: spec.RetryPolicy().MaxAttempts, ExternalID: spec.ExternalID, Labels: spec.Labels,
 		Due: spec.NotBefore, Request: given, Notes: spec.Notes, Trace: r.Trace,
 	}
-	if spec.Kind == job.KindApp {
-		if s.cfg.Machine == "" {
-			return job.Errorf(job.Invalid,
-				"system local: this process runs no programs: submit tasks only, or set Config.Machine")
-		}
-		n.Job.Machine, n.Job.Watch = s.cfg.Machine, s.cfg.Machine
-	}
 	return s.setKeys(&spec, n, keys)
 }
 

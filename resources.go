@@ -338,7 +338,7 @@ func (s *Service) checkPlaces(ctx context.Context, specs []job.Spec, jobs []stor
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
 		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
-			jobs[i].Refusal = refuseSystem(known.systems, &specs[i])
+			jobs[i].Refusal = s.toSystem(known.systems, &specs[i], &jobs[i].Job)
 		}
 		if r := specs[i].Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
 			if _, there := known.policies[r.Policy]; !there {
@@ -358,9 +358,9 @@ func disabled(field, name string) error {
 	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
 }
 
-// refuseSystem returns the reason why a system does not take a spec. A disabled system takes it:
-// the job waits until the system is enabled.
-func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
+// toSystem puts a job on the system that its spec names, or returns the reason why that does not
+// take it. A disabled system takes it: the job waits until the system is enabled.
+func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job) error {
 	name := spec.System
 	if name == "" {
 		name = job.SystemLocal
@@ -369,12 +369,17 @@ func refuseSystem(ss map[string]job.System, spec *job.Spec) error {
 	if !known {
 		return place("system", name, "is unknown", "give one that pawl get systems lists, or make it")
 	}
-	if sys.Host.Kind != job.HostLocal {
-		return place("system", name, "is on another machine, and this service runs programs on its own alone",
-			"give a system whose host is local")
-	}
 	if problems := sys.Refuse(spec.Resources); problems != nil {
 		return &job.SpecError{Problems: problems}
+	}
+	switch {
+	case sys.Host.Kind == job.HostSSH:
+		j.Machine, j.Watch = sys.Host.From, sys.Watch()
+	case s.cfg.Machine == "":
+		return job.Errorf(job.Invalid,
+			"system local: this process runs no programs: submit tasks only, or set Config.Machine")
+	default:
+		j.Machine, j.Watch = s.cfg.Machine, s.cfg.Machine
 	}
 	return nil
 }

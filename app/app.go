@@ -169,12 +169,18 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 		return engine.Files{}, job.Errorf(job.Unavailable,
 			"the files of job %s are on machine %s: ask a process there; pawl workers lists them", j.Name, j.Machine)
 	}
-	s, err := k.open(context.Background(), j)
+	ctx, cancel := context.WithTimeout(context.Background(), maxCheck)
+	defer cancel()
+	s, err := k.open(ctx, j)
 	if err != nil {
 		return engine.Files{}, err
 	}
+	folders := k.cfg.Files // a process that only reads has no host
+	if s.sys != k.Local() {
+		folders = s.sys.Host.Files()
+	}
 	f := engine.Files{
-		FS: k.cfg.Files, Folder: s.dir, Results: s.to, Archived: []string{},
+		FolderFS: folders, Folder: s.dir, ResultsFS: k.cfg.Files, Results: s.to, Archived: []string{},
 		Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr),
 	}
 	if m := s.progress.Manifest; m != nil {
@@ -233,7 +239,7 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		if job.KindOf(err) == job.Invalid {
 			code = job.InvalidDefinition
 		}
-		return k.faulty(ctx, s, code, err)
+		return k.faulty(ctx, &program{job: &r.Job}, code, err)
 	}
 	if o, behind := k.catchUp(ctx, r, s); behind {
 		return o

@@ -306,6 +306,10 @@ func (g *stager) input(ctx context.Context, i int, from, real, to string) error 
 		return err
 	}
 	switch {
+	case in.InPlace && g.sys != g.Local():
+		return job.Errorf(job.Invalid,
+			"in_place: %s is on the machine of the service, and the program is not: remove in_place, and it is copied",
+			from)
 	case in.InPlace:
 		linker, ok := dst.(files.Linker)
 		if !ok {

@@ -103,12 +103,17 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
+	const unknown = "it is not known whether the program was started: "
+	if b := silent(&r.Job, err); b != nil {
+		b.Message = unknown + err.Error()
+		return engine.Block(b)
+	}
 	k.cfg.Log.Error("it is not known whether a program was started; asking again", "job", r.Job.ID, "error", err)
 	select {
 	case <-ctx.Done():
 	case <-time.After(k.cfg.Grace):
 	}
-	return engine.Back().Explain("it is not known whether the program was started: "+err.Error(), nil)
+	return engine.Back().Explain(unknown+err.Error(), nil)
 }
 
 // removed reports whether the job's folder was removed, so that nothing of it can start. If the
@@ -145,5 +150,5 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	for name, v := range s.spec.Env {
 		env[name] = v
 	}
-	return runner.Plan{Dir: s.dir, Argv: s.argv(), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
+	return runner.Plan{Dir: s.dir, Argv: s.sys.argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
 }

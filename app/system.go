@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
@@ -23,6 +26,44 @@ type System struct {
 	Work string
 	// Spool is the folder in which the messages of ends appear.
 	Spool string
+	// Shell is the shell that reads Profile and then becomes each program, such as [bash, -l]. Nil:
+	// programs are started without one, unless there is a Profile.
+	Shell []string
+	// Profile holds lines of that shell that come before each program.
+	Profile string
+}
+
+// argv returns how a program is started on the system.
+func (y *System) argv(argv []string) []string {
+	if y.Shell == nil && y.Profile == "" {
+		return argv
+	}
+	shell := y.Shell
+	if shell == nil {
+		shell = []string{"/bin/sh"}
+	}
+	return slices.Concat(shell, []string{"-c", y.Profile + "\nexec \"$@\"", shell[0]}, argv)
+}
+
+// TesterConnection is the name of the tester that asks the machine of a system, and ParamWatch that
+// of its parameter: the watch of the system.
+const (
+	TesterConnection = "connection"
+	ParamWatch       = "watch"
+)
+
+// silent returns the block of a job whose machine cannot be reached; nil: err is no such trouble.
+// All troubles of reaching one account are one group.
+func silent(j *job.Job, err error) *job.Block {
+	t, ok := errors.AsType[*host.Trouble](err)
+	if !ok {
+		return nil
+	}
+	system, _, _ := strings.Cut(j.Watch, "/")
+	return &job.Block{
+		Code: t.Code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: j.Watch},
+		Machine: j.Machine, Line: job.SystemKey(system),
+	}
 }
 
 // Remote finds the systems on other machines. Its methods are safe for concurrent use.

@@ -148,6 +148,10 @@ func (k *Kind) trouble(ctx context.Context, s *program, code job.Code, what stri
 	if job.Shortage(err) {
 		err = shortage(err)
 	}
+	if b := silent(s.job, err); b != nil {
+		b.Message = what
+		return engine.Block(b)
+	}
 	if b := job.Blocking(err); b != nil {
 		// it was found out here, and other machines may have other troubles
 		b.Message, b.Machine = what, s.job.Machine
@@ -161,7 +165,7 @@ func (k *Kind) trouble(ctx context.Context, s *program, code job.Code, what stri
 
 // faulty returns the outcome of a step that fails the same way each time, unless it met a shortage.
 func (k *Kind) faulty(ctx context.Context, s *program, code job.Code, err error) engine.Outcome {
-	if ctx.Err() != nil || job.Shortage(err) {
+	if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
 		return k.trouble(ctx, s, code, "look at the job", err)
 	}
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -109,6 +110,9 @@ type Hop struct {
 	// Its public keys that are trusted, as for the host of the system.
 	HostKeys []string `json:"host_keys,omitempty" maxItems:"16" example:"[\"ssh-ed25519 AAAAC3Nz…\"]"`
 }
+
+// Watch returns the name of the watch over the programs of a system on another machine: SYSTEM/USER.
+func (s *System) Watch() string { return s.Name + "/" + cmp.Or(s.Host.User, s.Host.Address) }
 
 // The words of a [System] and its [Host].
 const (

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
@@ -14,7 +18,9 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
+	hostssh "github.com/pawl-jobs/pawl/host/ssh"
 	"github.com/pawl-jobs/pawl/internal/egress"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
@@ -32,6 +38,7 @@ var backends = struct {
 	// inputs that are no files of it, but have a URL
 	sources []source
 	host    func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
+	remote  func(doc *job.System, log *slog.Logger) (machine, error)                          // another machine
 	runner  func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
 	// what they get of the environment of this process
 	environ func() []string
@@ -41,6 +48,7 @@ var backends = struct {
 	files:   func(base string) files.FS { return fileslocal.FS{Base: base} },
 	sources: []source{{[]string{"http", "https"}, openHTTP}},
 	host:    openHost,
+	remote:  openSSH,
 	runner:  openRunner,
 	environ: hostlocal.Environ,
 }
@@ -203,6 +211,50 @@ func openHost(id, base string, ended func(host.Process)) (machine, error) {
 		return nil, err
 	}
 	return h, nil
+}
+
+// openSSH returns the machine of a system. It does not dial.
+func openSSH(doc *job.System, log *slog.Logger) (machine, error) {
+	at := &doc.Host
+	if at.Via != job.ViaNative {
+		return nil, job.Errorf(job.Invalid, "system %s: host.via %s cannot run jobs yet; give native", doc.Name, at.Via)
+	}
+	c := hostssh.Config{
+		ID: doc.Watch(), Hop: hostssh.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
+		Agent: os.Getenv("SSH_AUTH_SOCK"), Log: log.With("system", doc.Name),
+	}
+	for _, h := range at.Jump {
+		c.Jump = append(c.Jump, hostssh.Hop{Address: h.Address, Port: h.Port, User: h.User, HostKeys: h.HostKeys})
+	}
+	for name, v := range doc.Env {
+		c.Environ = append(c.Environ, name+"="+v)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	c.Identities = slices.Clone(at.Identities)
+	for _, h := range at.Jump {
+		c.Identities = append(c.Identities, h.Identities...)
+	}
+	for i, name := range c.Identities {
+		if rest, ok := strings.CutPrefix(name, "~/"); ok {
+			c.Identities[i] = filepath.Join(home, rest)
+		}
+	}
+	if len(c.Identities) == 0 {
+		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+			if name = filepath.Join(home, ".ssh", name); exists(name) {
+				c.Identities = append(c.Identities, name)
+			}
+		}
+	}
+	return hostssh.Open(c)
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 func openRunner(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) {

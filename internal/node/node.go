@@ -50,6 +50,7 @@ type Node struct {
 	host   machine
 	App    *app.Kind
 	eyes   *app.Watcher   // of this machine; it looks while this process watches
+	far    *systems       // on other machines
 	peers  *auth.Peers    // knows processes of other machines; nil: the database has one process
 	key    *peerKey       // of the tokens for them
 	free   []func() error // what close calls, the last one first
@@ -178,7 +179,16 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)
 		}
 	}
+	far := &systems{
+		rows: service.Store, machine: machine, log: log, tenant: cmp.Or(service.Tenant, "default"),
+		open: map[string]*system{}, docs: map[string]job.System{},
+	}
+	n.free = append(n.free, far.Close)
+	n.far = far
+	kind.Remote = far
+	service.Testers[app.TesterConnection] = far
 	n.App = app.New(kind)
+	far.watcher = func(y *app.System) *app.Watcher { return app.NewWatcher(n.App, y, service.Store, service.Broker) }
 	n.eyes = app.NewWatcher(n.App, n.App.Local(), service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
 	for _, k := range o.Claims {
@@ -189,6 +199,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	}
 	if slices.Contains(o.Roles, store.RoleWatcher) {
 		service.Duties = []engine.Duty{n.eyes.Duty()}
+		service.VaryingDuties = far.duties
 	}
 	if n.shared {
 		if n.peers, err = n.askPeers(&service, o.PeerCA); err != nil {
@@ -340,8 +351,14 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 		moved <- err
 	}()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		n.far.follow(ctx, n.Bus)
+	}()
 	err := n.Service.Run(ctx)
 	stop(nil)
+	<-followed
 	if gone := <-moved; gone != nil {
 		return gone
 	}

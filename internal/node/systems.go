@@ -1,0 +1,272 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// systems are the systems on other machines that this process reaches. It keeps one connection to
+// each, however many jobs run there. It implements [app.Remote].
+type systems struct {
+	rows    store.Resources
+	machine string // the id of the data folder
+	log     *slog.Logger
+
+	tenant  string // whose systems this process watches
+	watcher func(*app.System) *app.Watcher
+
+	mu   sync.Mutex
+	open map[string]*system    // guarded by mu: by tenant and watch
+	docs map[string]job.System // guarded by mu: of tenant, those that this process reaches, by watch
+}
+
+// A system is one account that has been asked for.
+type system struct {
+	doc  job.System
+	host machine
+
+	turn  chan struct{} // whoever has put its token in may make ready
+	ready *app.System   // nil: its folders are not known yet
+}
+
+// System implements [app.Remote].
+func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System, error) {
+	y, err := s.find(ctx, tenant, watch)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case y.turn <- struct{}{}:
+		defer func() { <-y.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if y.ready == nil {
+		if y.ready, err = y.prepare(ctx, watch); err != nil {
+			return nil, fmt.Errorf("system %s: %w", y.doc.Name, err)
+		}
+	}
+	return y.ready, nil
+}
+
+// find returns a system as its document is now. A document that says another way to the same
+// account takes the place of the earlier one.
+func (s *systems) find(ctx context.Context, tenant, watch string) (*system, error) {
+	doc, err := s.document(ctx, tenant, watch)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := tenant + "\x00" + watch
+	y := s.open[key]
+	if y != nil && y.same(&doc) {
+		return y, nil
+	}
+	h, err := backends.remote(&doc, s.log)
+	if err != nil {
+		return nil, err
+	}
+	if y != nil {
+		s.close(y)
+	}
+	y = &system{doc: doc, host: h, turn: make(chan struct{}, 1)}
+	s.open[key] = y
+	return y, nil
+}
+
+// document returns the document of a system.
+func (s *systems) document(ctx context.Context, tenant, watch string) (doc job.System, err error) {
+	if tenant == s.tenant {
+		s.mu.Lock()
+		doc, known := s.docs[watch]
+		s.mu.Unlock()
+		if known {
+			return doc, nil
+		}
+	}
+	name, _, _ := strings.Cut(watch, "/")
+	row, err := store.FindResource(ctx, s.rows, tenant, job.KindSystem, name)
+	if err != nil {
+		return doc, err
+	}
+	if err := json.Unmarshal(row.Doc, &doc); err != nil {
+		return doc, job.Errorf(job.Corrupt, "system %s: %w", name, err)
+	}
+	switch {
+	case doc.Watch() != watch:
+		return doc, job.Errorf(job.NotFound, "system %s is another account now: its jobs are on %s", name, watch)
+	case !s.reaches(&doc):
+		return doc, job.Errorf(job.Unavailable, "system %s is reached from machine %s alone", name, doc.Host.From)
+	}
+	return doc, nil
+}
+
+// same reports whether a document says nothing else of how programs run.
+func (y *system) same(doc *job.System) bool {
+	was, is := y.doc, *doc
+	for _, d := range []*job.System{&was, &is} {
+		d.Disabled, d.Description, d.Most = false, "", nil
+	}
+	a, _ := json.Marshal(was)
+	b, _ := json.Marshal(is)
+	return string(a) == string(b)
+}
+
+// reaches reports whether this process holds what reaches a system.
+func (s *systems) reaches(doc *job.System) bool {
+	return doc.Host.Kind == job.HostSSH && (doc.Host.Keys == job.KeysEverywhere || doc.Host.From == s.machine)
+}
+
+// prepare finds the folders of the system on its machine and makes them.
+func (y *system) prepare(ctx context.Context, watch string) (*app.System, error) {
+	env, err := y.host.Environ(ctx)
+	if err != nil {
+		return nil, err
+	}
+	work, err := there(y.doc.Work, env)
+	if err != nil {
+		return nil, err
+	}
+	sys := &app.System{
+		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Spool: path.Join(work, "ends"),
+		Shell: y.doc.Shell, Profile: y.doc.Profile,
+	}
+	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
+		return nil, err
+	}
+	sys.Runner, err = backends.runner(ctx, y.host, sys.Spool, path.Join(work, "past"))
+	return sys, err
+}
+
+// there resolves the home folder and variables at the beginning of a path on a machine with these
+// variables.
+func there(name string, env []string) (string, error) {
+	if strings.HasPrefix(name, "~") {
+		name = "$HOME" + name[1:]
+	}
+	variable, rest, _ := strings.Cut(name, "/")
+	if v, ok := strings.CutPrefix(variable, "$"); ok {
+		v = strings.Trim(v, "{}")
+		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, v+"=") })
+		if i < 0 {
+			return "", job.Errorf(job.Invalid, "work: the account there has no variable %s", v)
+		}
+		name = path.Join(env[i][len(v)+1:], rest)
+	}
+	if !path.IsAbs(name) {
+		return "", job.Errorf(job.Invalid, "work: %s is no absolute path there", name)
+	}
+	return path.Clean(name), nil
+}
+
+// Test implements [recovery.Tester]: it asks the machine of a system.
+func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
+	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
+	if err == nil {
+		_, err = y.Host.Files().Stat(ctx, y.Spool)
+	}
+	if err != nil {
+		return recovery.Answer{}, err
+	}
+	return recovery.Answer{Clear: true, Says: q.Params[app.ParamWatch] + " answers"}, nil
+}
+
+// Private implements [recovery.Private]: each tenant has documents of its own.
+func (s *systems) Private() {}
+
+// duties returns the watches over the systems that this process reaches.
+func (s *systems) duties() (all []engine.Duty) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for watch := range s.docs {
+		run := func(ctx context.Context, held *engine.Held) error {
+			y, err := s.System(ctx, s.tenant, watch)
+			if err != nil {
+				return err
+			}
+			return s.watcher(y).Duty().Run(ctx, held)
+		}
+		all = append(all, engine.Duty{Name: job.WatchDuty(watch), Run: run})
+	}
+	return all
+}
+
+// follow reads the documents of systems whenever one has changed, until ctx ends.
+func (s *systems) follow(ctx context.Context, bus broker.Broker) {
+	for ctx.Err() == nil {
+		news, err := bus.Subscribe(ctx, engine.ResourceTopic)
+		if err == nil {
+			err = s.read(ctx, news)
+			news.Close()
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		s.log.Warn("systems not read", "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (s *systems) read(ctx context.Context, news broker.Subscription) error {
+	for {
+		rows, err := s.rows.Resources(ctx, store.ResourceQuery{Tenant: s.tenant, Kind: job.KindSystem})
+		if err != nil {
+			return err
+		}
+		docs := map[string]job.System{}
+		for _, row := range rows {
+			var doc job.System
+			if json.Unmarshal(row.Doc, &doc) == nil && s.reaches(&doc) {
+				docs[doc.Watch()] = doc
+			}
+		}
+		s.mu.Lock()
+		s.docs = docs
+		s.mu.Unlock()
+		select {
+		case <-news.Messages():
+		case <-news.Lost():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Close ends the connections. Programs run on.
+func (s *systems) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for _, y := range s.open {
+		err = errors.Join(err, y.host.Close())
+	}
+	clear(s.open)
+	return err
+}
+
+// close ends the connection of a system that is not asked for any more.
+func (s *systems) close(y *system) {
+	if err := y.host.Close(); err != nil {
+		s.log.Warn("a connection was not closed", "system", y.doc.Name, "error", err)
+	}
+}
