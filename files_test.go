@@ -74,7 +74,7 @@ func TestOpenOutput(t *testing.T) {
 	services := map[string]*pawl.Service{}
 	for kind, fsys := range map[string]files.FS{"linker": fileslocal.FS{}, "blind": blind{fileslocal.FS{}}} {
 		where := engine.Files{
-			FS: fsys, Folder: filepath.Join(dir, "moved"), Results: filepath.Join(dir, "results"),
+			FolderFS: fsys, Folder: filepath.Join(dir, "moved"), ResultsFS: fsys, Results: filepath.Join(dir, "results"),
 			Stdout: "stdout", Stderr: "stderr",
 		}
 		services[kind] = pawl.New(pawl.Config{

@@ -124,7 +124,6 @@ func TestPlaces(t *testing.T) {
 			"resources.memory: is more than system lab gives to one job: give up to 1GiB\nresources.minutes: is more than system lab gives to one job: give up to 60"},
 		{"nodes, of which only a scheduler has several", []pawl.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})}, job.Invalid, "jobs[0].resources.nodes (2): is more than system local has: give 1\n" +
 			"jobs[1].resources.nodes (3): is more than system lab has: give 1\njobs[1].resources.cores: is more than system lab gives to one job: give up to 4"},
-		{"a host that is not this machine", []pawl.Request{on("far", nil)}, job.Invalid, "system (far): is on another machine, and this service runs programs on its own alone: give a system whose host is local"},
 		{"several of many", []pawl.Request{in("none"), in(""), on("none", nil)}, job.Invalid, "jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
 			"jobs[2].system (none): is unknown: give one that pawl get systems lists, or make it"},
 	} {

@@ -176,7 +176,11 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 		return engine.Files{}, err
 	}
 	folders := k.cfg.Files // a process that only reads has no host
-	if s.sys != k.Local() {
+	switch {
+	case s.sys == k.Local():
+	case s.sys.Host == nil:
+		s.dir = "" // it is out of reach
+	default:
 		folders = s.sys.Host.Files()
 	}
 	f := engine.Files{

@@ -79,8 +79,11 @@ func (k *Kind) Local() *System { return &k.cfg.Local }
 
 // system returns the system on which the program of a job runs.
 func (k *Kind) system(ctx context.Context, j *job.Job) (*System, error) {
-	if j.Watch == "" || j.Watch == k.cfg.Local.Watch || k.cfg.Remote == nil {
+	switch {
+	case j.Watch == k.cfg.Local.Watch || !strings.Contains(j.Watch, "/"):
 		return &k.cfg.Local, nil
+	case k.cfg.Remote == nil: // this process only reads, and reaches no other machine
+		return &System{Watch: j.Watch}, nil
 	}
 	return k.cfg.Remote.System(ctx, j.Tenant, j.Watch)
 }

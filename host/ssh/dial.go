@@ -61,7 +61,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		return nil, job.Errorf(job.Invalid, "ssh to %s: a line of its trusted host keys: %w", addr, err)
 	}
 	if len(trusted) == 0 {
-		return nil, trouble(host.HostKeyUnknown, "none of its host keys is trusted: run `pawl system trust %s`", n.ID)
+		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl system trust %s`", n.ID)
 	}
 	var raw net.Conn
 	if before == nil {
@@ -91,7 +91,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 			for _, k := range trusted {
 				known = append(known, k.Type()+" "+ssh.FingerprintSHA256(k))
 			}
-			refused = trouble(host.HostKeyChanged, "its host key is %s %s, and %s is trusted: ask who runs it "+
+			refused = trouble(job.HostKeyChanged, "its host key is %s %s, and %s is trusted: ask who runs it "+
 				"whether the key has changed; if so, run `pawl system trust %s`",
 				key.Type(), ssh.FingerprintSHA256(key), strings.Join(known, ", "), n.ID)
 			return refused
@@ -105,11 +105,11 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		err = refused
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "disconnect, reason 2"),
 		strings.Contains(err.Error(), "disconnect, reason 14"):
-		err = trouble(host.LoginFailed, "it lets this account in with none of %d keys%s: %w", len(signers), without, err)
+		err = trouble(job.LoginFailed, "it lets this account in with none of %d keys%s: %w", len(signers), without, err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		err = trouble(host.HostRefused, "%w: %w", errDropped, err)
+		err = trouble(job.HostRefused, "%w: %w", errDropped, err)
 	default:
-		err = trouble(host.HostUnreachable, "%w", err)
+		err = trouble(job.HostUnreachable, "%w", err)
 	}
 	raw.Close()
 	return nil, err
@@ -122,13 +122,13 @@ func dialCode(err error) job.Code {
 	var far *ssh.OpenChannelError // a jump host could not dial
 	switch {
 	case errors.As(err, &name) && name.IsNotFound:
-		return host.HostUnknown
+		return job.HostUnknown
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &far) && strings.Contains(far.Message, "refused"):
-		return host.HostRefused
+		return job.HostRefused
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return host.HostTimeout
+		return job.HostTimeout
 	}
-	return host.HostUnreachable
+	return job.HostUnreachable
 }
 
 func hostKeys(lines []string) (keys []ssh.PublicKey, err error) {

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // census remembers the marks of processes: those of a program stay as they are.
@@ -167,7 +168,7 @@ func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(m
 			return seen, nil
 		}
 	}
-	return nil, &host.Trouble{Code: host.ShellBroken, Err: errors.New(
+	return nil, &host.Trouble{Code: job.ShellBroken, Err: errors.New(
 		"processes start and end faster than they can be read over this connection")}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/pkg/sftp"
 
 	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // remote is the session of SFTP that all callers share.
@@ -63,7 +63,7 @@ func (h *Host) sftp(ctx context.Context) (*sftp.Client, error) {
 		client, err := newSFTP(s, in)
 		if err != nil {
 			_ = in.Close()
-			return nil, s.lost(host.ChannelRefused, fmt.Errorf("%s serves no SFTP: %w", h.cfg.Address, err))
+			return nil, s.lost(job.ChannelRefused, fmt.Errorf("%s serves no SFTP: %w", h.cfg.Address, err))
 		}
 		r.client, r.input = client, in
 		h.goes(func() {

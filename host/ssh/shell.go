@@ -53,7 +53,7 @@ func (h *Host) ask(ctx context.Context, commands string) (out []byte, code int, 
 func (h *Host) tell(ctx context.Context, commands string) (string, error) {
 	out, code, err := h.ask(ctx, commands)
 	if err == nil && code != 0 {
-		err = &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("its shell answers %d: %q", code, clip(out))}
+		err = &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("its shell answers %d: %q", code, clip(out))}
 	}
 	return string(out), err
 }
@@ -129,7 +129,7 @@ func (h *Host) session(shell []string) (*stream, error) {
 	}
 	if err != nil {
 		_ = s.Close()
-		return nil, s.lost(host.ShellBroken, fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
+		return nil, s.lost(job.ShellBroken, fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
 	}
 	return s, nil
 }
@@ -214,7 +214,7 @@ func (s *shell) write() {
 			}
 		}
 		if _, err := s.stream.Write(text.Bytes()); err != nil {
-			s.fail(s.stream.lost(host.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
+			s.fail(s.stream.lost(job.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
 			return
 		}
 	}
@@ -260,7 +260,7 @@ func (s *shell) read() {
 		}
 		seen = max(0, len(text)-64) // a mark may be there in part
 		if err != nil {
-			s.fail(s.stream.lost(host.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
+			s.fail(s.stream.lost(job.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
 			return
 		}
 	}
@@ -288,7 +288,7 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 	i := bytes.Index(text[seen:], mark)
 	if i < 0 {
 		if len(text) > maxAnswer {
-			return nil, false, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf(
+			return nil, false, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 				"a request answers more than %d MiB", maxAnswer>>20)}
 		}
 		return text, false, nil
@@ -300,7 +300,7 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 	}
 	code, err := strconv.Atoi(string(text[i+len(mark) : i+end]))
 	if err != nil {
-		return nil, false, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("its shell says no exit code: %w", err)}
+		return nil, false, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("its shell says no exit code: %w", err)}
 	}
 	r.answer(bytes.Clone(text[:i]), code, nil)
 	if s.pending = s.pending[1:]; len(s.pending) > 0 {
@@ -315,7 +315,7 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 // will, nobody knows.
 func (s *shell) hangs() {
 	s.stream.kill()
-	s.fail(&host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
+	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
 }
 
 // fail ends the shell, and all that wait for it.
@@ -370,14 +370,14 @@ echo @; "$pawl_cat" /proc/self/environ`)
 		return f, err
 	}
 	if len(lines) < 7 || lines[3] == "" || lines[4] == "" {
-		return f, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf("%s is no Linux with /proc, coreutils "+
+		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("%s is no Linux with /proc, coreutils "+
 			"and util-linux, which Pawl needs: its shell answers %q", h.cfg.Address, clip(out))}
 	}
 	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
 	first, _, _ := strings.Cut(lines[5], " ")
 	up, err2 := strconv.ParseFloat(first, 64)
 	if err := errors.Join(err1, err2); err != nil {
-		return f, &host.Trouble{Code: host.ShellBroken, Err: fmt.Errorf(
+		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 			"what the shell of %s answers: %w", h.cfg.Address, err)}
 	}
 	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], lockLimit([]byte(lines[6]))

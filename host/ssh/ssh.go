@@ -212,7 +212,7 @@ func (s *stream) expire(d time.Duration) *time.Timer {
 func (s *stream) lost(what job.Code, err error) *host.Trouble {
 	select {
 	case <-s.line.done():
-		what = host.ConnectionLost
+		what = job.ConnectionLost
 	case <-time.After(lull): // the sessions of a lost connection end just before it does
 	}
 	return &host.Trouble{Code: what, Err: err}
@@ -258,11 +258,11 @@ func (h *Host) open(command string, sftp bool) (*stream, error) {
 		return &stream{s, l}, nil
 	case errors.Is(err, errFull):
 		l.close()
-		return nil, &host.Trouble{Code: host.ChannelRefused, Err: fmt.Errorf("%s grants no session", h.cfg.Address)}
+		return nil, &host.Trouble{Code: job.ChannelRefused, Err: fmt.Errorf("%s grants no session", h.cfg.Address)}
 	case ctx.Err() != nil:
 		return nil, h.late()
 	}
-	return nil, &host.Trouble{Code: host.ConnectionLost, Err: fmt.Errorf(
+	return nil, &host.Trouble{Code: job.ConnectionLost, Err: fmt.Errorf(
 		"ssh to %s: the connection broke before it had a session: %w", h.cfg.Address, err)}
 }
 
@@ -271,7 +271,7 @@ func (h *Host) late() error {
 	if err := h.closed(); err != nil {
 		return err
 	}
-	return &host.Trouble{Code: host.HostTimeout, Err: fmt.Errorf(
+	return &host.Trouble{Code: job.HostTimeout, Err: fmt.Errorf(
 		"ssh to %s: it did not answer within %s", h.cfg.Address, h.cfg.DialTimeout)}
 }
 

@@ -89,18 +89,18 @@ func TestTroubles(t *testing.T) {
 		code  job.Code
 		words []string
 	}{
-		"no key is trusted": {func(c *ssh.Config) { c.HostKeys = nil }, host.HostKeyUnknown,
+		"no key is trusted": {func(c *ssh.Config) { c.HostKeys = nil }, job.HostKeyUnknown,
 			[]string{"pawl system trust far"}},
-		"another key is trusted": {func(c *ssh.Config) { c.HostKeys = []string{stranger} }, host.HostKeyChanged,
+		"another key is trusted": {func(c *ssh.Config) { c.HostKeys = []string{stranger} }, job.HostKeyChanged,
 			[]string{"pawl system trust far", fingerprint(t, s.HostKey), fingerprint(t, stranger)}},
-		"a wrong user": {func(c *ssh.Config) { c.User = "nobody" }, host.LoginFailed, []string{"nobody@"}},
-		"no identity": {func(c *ssh.Config) { c.Identities = []string{"/absent"} }, host.LoginFailed,
+		"a wrong user": {func(c *ssh.Config) { c.User = "nobody" }, job.LoginFailed, []string{"nobody@"}},
+		"no identity": {func(c *ssh.Config) { c.Identities = []string{"/absent"} }, job.LoginFailed,
 			[]string{"/absent", "none of 0 keys"}},
-		"nobody listens": {func(c *ssh.Config) { c.Port = closed.Addr().(*net.TCPAddr).Port }, host.HostRefused, nil},
+		"nobody listens": {func(c *ssh.Config) { c.Port = closed.Addr().(*net.TCPAddr).Port }, job.HostRefused, nil},
 		"nobody answers": {func(c *ssh.Config) {
 			c.Port, c.DialTimeout = silent.Addr().(*net.TCPAddr).Port, 300*time.Millisecond
-		}, host.HostTimeout, []string{"300ms"}},
-		"no such name": {func(c *ssh.Config) { c.Address = "far.invalid" }, host.HostUnknown, []string{"far.invalid"}},
+		}, job.HostTimeout, []string{"300ms"}},
+		"no such name": {func(c *ssh.Config) { c.Address = "far.invalid" }, job.HostUnknown, []string{"far.invalid"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := config(s)
@@ -115,12 +115,12 @@ func TestTroubles(t *testing.T) {
 	t.Run("no session", func(t *testing.T) {
 		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"MaxSessions 0"}})
 		_, err := open(t, config(s)).Boot(t.Context())
-		isTrouble(t, err, host.ChannelRefused)
+		isTrouble(t, err, job.ChannelRefused)
 	})
 	t.Run("no shell", func(t *testing.T) {
 		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand echo This account has no shell."}})
 		_, err := open(t, config(s)).Boot(t.Context())
-		isTrouble(t, err, host.ShellBroken)
+		isTrouble(t, err, job.ShellBroken)
 	})
 	t.Run("closed", func(t *testing.T) {
 		h := open(t, config(s))
@@ -195,7 +195,7 @@ func TestRequestThatHangs(t *testing.T) {
 	c.Answer = 2 * time.Second
 	h := open(t, c)
 	_, _, err := h.Run(t.Context(), "echo $$ >"+s.Work+"/pid; exec sleep 1000", nil)
-	isTrouble(t, err, host.ShellBroken, "2s")
+	isTrouble(t, err, job.ShellBroken, "2s")
 	echo(t, h, "on")
 	hosttest.Until(t, "what hung is gone", func() bool {
 		_, code, err := h.Run(t.Context(), "[ -e /proc/$(cat "+s.Work+"/pid)/exe ]", nil)
@@ -220,7 +220,7 @@ func TestShell(t *testing.T) {
 	}
 	c.Shell = []string{"/absent"}
 	_, err = open(t, c).Boot(t.Context())
-	isTrouble(t, err, host.ShellBroken)
+	isTrouble(t, err, job.ShellBroken)
 }
 
 // A server that is gone is a trouble, and its return needs nobody's help. What ran runs on.
@@ -245,7 +245,7 @@ func TestServerGone(t *testing.T) {
 		return err != nil && errors.As(err, new(*host.Trouble))
 	})
 	_, err = h.Alive(t.Context(), []host.Process{p})
-	isTrouble(t, err, host.HostRefused)
+	isTrouble(t, err, job.HostRefused)
 	s.Start(t)
 	alive, err := h.Alive(t.Context(), []host.Process{p})
 	if err != nil || !alive[0] {
@@ -258,7 +258,7 @@ func TestServerGone(t *testing.T) {
 	hosttest.Until(t, "the other key is seen", func() bool {
 		_, _, err = h.Run(t.Context(), "true", nil)
 		var trouble *host.Trouble
-		return errors.As(err, &trouble) && trouble.Code == host.HostKeyChanged
+		return errors.As(err, &trouble) && trouble.Code == job.HostKeyChanged
 	})
 	c := config(s)
 	h = open(t, c)
@@ -267,7 +267,7 @@ func TestServerGone(t *testing.T) {
 	}
 	s.Authorize(t)
 	_, err = open(t, c).Boot(t.Context())
-	isTrouble(t, err, host.LoginFailed)
+	isTrouble(t, err, job.LoginFailed)
 }
 
 // A proxy stands before a server, and can cut or hold what passes.
@@ -354,7 +354,7 @@ func TestCut(t *testing.T) {
 		p.left.Store(1 << 40)
 		if err != nil {
 			lost++
-			isTrouble(t, err, host.ConnectionLost)
+			isTrouble(t, err, job.ConnectionLost)
 		}
 		hosttest.Until(t, "its shell is gone, or has run it", func() bool {
 			// A zombie has no exe.
@@ -385,7 +385,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 	p.hold.Store(true)
 	_, _, err = h.Run(t.Context(), "true", nil)
-	isTrouble(t, err, host.ConnectionLost)
+	isTrouble(t, err, job.ConnectionLost)
 	for range events {
 	}
 	p.hold.Store(false)
@@ -439,12 +439,12 @@ func TestJump(t *testing.T) {
 	}
 	c.Jump[0].HostKeys = []string{s.HostKey}
 	_, err = open(t, c).Boot(t.Context())
-	isTrouble(t, err, host.HostKeyChanged, gate.Addr())
+	isTrouble(t, err, job.HostKeyChanged, gate.Addr())
 	c = config(s)
 	c.Jump = []ssh.Hop{{Address: gate.Host, Port: gate.Port, User: gate.User, HostKeys: []string{gate.HostKey}}}
 	s.Stop()
 	_, err = open(t, c).Boot(t.Context())
-	isTrouble(t, err, host.HostRefused, s.Addr())
+	isTrouble(t, err, job.HostRefused, s.Addr())
 }
 
 // What watches a folder on the far side ends when its connection is gone.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // looking is what a watch runs. It prints lists of names: the first at once, another each time the
@@ -112,7 +113,7 @@ func (h *Host) look(s *stream, dir string) (*bufio.Reader, []string, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, nil, s.lost(host.ShellBroken, err)
+		return nil, nil, s.lost(job.ShellBroken, err)
 	case answer == "N\n":
 		return nil, nil, fs.ErrNotExist
 	case answer == "P\n":
@@ -120,7 +121,7 @@ func (h *Host) look(s *stream, dir string) (*bufio.Reader, []string, error) {
 	}
 	names, err := list(r)
 	if err != nil {
-		err = s.lost(host.ShellBroken, err)
+		err = s.lost(job.ShellBroken, err)
 	}
 	return r, names, err
 }

@@ -153,6 +153,7 @@ func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 
 // show puts a job's row on the board.
 func (r *run) show(v *pawl.View) {
+	r.jobs[v.ID].far = v.Watch != v.Machine
 	f := live.Facts{Ref: r.jobs[v.ID].ref, Folder: v.Folder, Results: v.Results, Limit: limitOf(&v.Job)}
 	if f.Results == "" && v.State == job.Finished {
 		f.Results = v.Folder

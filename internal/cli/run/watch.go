@@ -27,7 +27,8 @@ type runJob struct {
 	since   job.Event // with which it came into its state
 	stopped time.Time // when nothing of the launch before was alive any more
 	logs    *follower // of the program that runs
-	stream  *stream   // of a server: the logs of all its programs
+	stream  *stream   // of a server, or of a program on another machine: the logs of all its launches
+	far     bool      // its program runs on another machine
 }
 
 // over reports whether nothing more happens to the job without somebody's wish.
@@ -245,7 +246,7 @@ func (r *run) take(ctx context.Context, s *attachment, e job.Event) error {
 		j.stream = nil
 	}
 	r.view.Event(e)
-	if s.Server != nil {
+	if s.Server != nil || j.far {
 		if e.State == job.Running && j.stream == nil && r.followed() < mostFollowed {
 			var err error
 			if j.stream, err = r.streamLogs(ctx, s, e.Job); err != nil {
