@@ -90,7 +90,8 @@ func TestPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, doc := range []string{`{"name":"lab","most":{"cores":4,"minutes":60,"memory":"1GiB"}}`, `{"name":"down","disabled":true}`,
+	for _, doc := range []string{
+		`{"name":"lab","most":{"cores":4,"minutes":60,"memory":"1GiB"}}`, `{"name":"down","disabled":true}`,
 		`{"name":"far","host":{"kind":"ssh","address":"far.example.org","user":"ada","keys":"everywhere"}}`,
 	} {
 		if _, _, err := svc.Systems().Apply(ctx, []byte(doc), 0); err != nil {

@@ -107,7 +107,8 @@ func TestSchema(t *testing.T) {
 		"queue": {good: []string{`{"name":"night"}`, `{"name":"n","description":"x","disabled":true,"max_waiting":5}`}, bad: []string{
 			`{}`, `{"name":"a b"}`, `{"name":"a","max_waiting":-1}`, `{"name":"a","max_waiting":10000001}`, `{"name":"a","most":1}`, `{"name":"` + strings.Repeat("x", 65) + `"}`,
 		}},
-		"system": {good: []string{`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`,
+		"system": {good: []string{
+			`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab.example.org","port":2222,"user":"ada","from":"3f9c27a41b7d","identities":["~/.ssh/id_lab"],` +
 				`"host_keys":["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"],"jump":[{"address":"::1"}]},` +
 				`"work":"$SCRATCH/pawl","runner":"process","env":{"A":"1"},"shell":["bash","-l"],"profile":"module load gcc\n","files":["/data"]}`,

@@ -49,6 +49,7 @@ var unpointed = map[string]string{
 	"launched Kill":      "the job keeps its live launch: the next run finds that nothing of it is alive",
 	"signal Signal":      "it is sent again by the next watcher",
 	"Clean Remove":       "archive.forgotten follows in the caller",
+	"unmake Remove":      "archive.forgotten follows in the caller",
 	"remember Put":       "archive.marked follows in the caller",
 	"keep Move":          "archive.marked follows in the caller",
 	"keep Mkdir":         "a folder that is made again without harm",

@@ -22,7 +22,7 @@ func TestOverSSH(t *testing.T) {
 	}
 	t.Cleanup(func() { h.Close() })
 	runnertest.Run(t, func(t *testing.T) runnertest.Bench {
-		dir, err := os.MkdirTemp(s.Work, "bench-")
+		dir, err := os.MkdirTemp(s.Work, "bench-") //nolint:usetesting // in a folder of the account there
 		if err != nil {
 			t.Fatal(err)
 		}
