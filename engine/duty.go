@@ -79,17 +79,18 @@ func newDuties(s *session) *duties {
 	return &duties{s: s, active: map[string]activeDuty{}, failed: make(chan error, 1)}
 }
 
-// wanted returns the duties that this process wants now.
-func (d *duties) wanted() []Duty {
+// wanted returns the duties that this process wants now. changed is closed when it wants others.
+func (d *duties) wanted() (all []Duty, changed <-chan struct{}) {
 	cfg := &d.s.e.cfg
 	if cfg.VaryingDuties == nil {
-		return cfg.Duties
+		return cfg.Duties, nil
 	}
-	return slices.Concat(cfg.Duties, cfg.VaryingDuties())
+	varying, changed := cfg.VaryingDuties()
+	return slices.Concat(cfg.Duties, varying), changed
 }
 
 func (d *duties) names() []string {
-	all := d.wanted()
+	all, _ := d.wanted()
 	names := make([]string, len(all))
 	for i, x := range all {
 		names[i] = x.Name
@@ -111,7 +112,8 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 			delete(d.active, name)
 		}
 	}
-	for _, x := range d.wanted() {
+	all, _ := d.wanted()
+	for _, x := range all {
 		term, got := terms[x.Name]
 		if _, runs := d.active[x.Name]; !got || runs {
 			continue

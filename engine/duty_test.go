@@ -119,33 +119,43 @@ func TestDuties(t *testing.T) {
 
 	t.Run("one that comes is taken, and one that goes is left", func(t *testing.T) {
 		var begun, left chan string // of the bubble
-		var wanted atomic.Pointer[[]engine.Duty]
+		type list struct {
+			all     []engine.Duty
+			changed chan struct{}
+		}
+		var wanted atomic.Pointer[list]
 		want := func(names ...string) {
-			var all []engine.Duty
+			now := &list{changed: make(chan struct{})}
 			for _, name := range names {
-				all = append(all, engine.Duty{Name: name, Run: func(ctx context.Context, _ *engine.Held) error {
+				now.all = append(now.all, engine.Duty{Name: name, Run: func(ctx context.Context, _ *engine.Held) error {
 					begun <- name
 					<-ctx.Done()
 					left <- name
 					return nil
 				}})
 			}
-			wanted.Store(&all)
+			if was := wanted.Swap(now); was != nil {
+				close(was.changed)
+			}
 		}
-		want("watch/a")
-		cfg := pawl.Config{Options: engine.Options{VaryingDuties: func() []engine.Duty { return *wanted.Load() }}}
+		cfg := pawl.Config{Options: engine.Options{VaryingDuties: func() ([]engine.Duty, <-chan struct{}) {
+			now := wanted.Load()
+			return now.all, now.changed
+		}}}
 		bubble(t, cfg, func(w *world) {
 			begun, left = make(chan string, 2), make(chan string, 2)
+			want("watch/a")
 			w.start()
 			if name := <-begun; name != "watch/a" {
 				t.Errorf("begun: %s", name)
 			}
+			before := time.Now()
 			want("watch/b")
 			if name := <-left; name != "watch/a" {
 				t.Errorf("left: %s", name)
 			}
-			if name := <-begun; name != "watch/b" {
-				t.Errorf("begun: %s", name)
+			if name, waited := <-begun, time.Since(before); name != "watch/b" || waited > 0 {
+				t.Errorf("begun: %s, after %v in virtual time", name, waited)
 			}
 		})
 	})

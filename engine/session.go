@@ -101,8 +101,9 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
 // renewals renews the lease three times in its length. It also renews at once after a wish or a
-// command, when other queues are served, and when another process comes up that wants its share. If
-// there is no answer it tries again soon: an outage may end before the lease does.
+// command, when other queues are served or other duties wanted, and when another process comes up
+// that wants its share. If there is no answer it tries again soon: an outage may end before the
+// lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := s.subscribe(ctx, sessionTopic(s.id))
 	if err != nil {
@@ -117,6 +118,7 @@ func (s *session) renewals(ctx context.Context) error {
 	expiry := time.Time{} // of another session
 	for {
 		replaced := s.e.served.Load().replaced
+		_, changed := s.duties.wanted()
 		every, sent := s.e.every(), time.Now()
 		if s.commit.oldest() > s.e.cfg.Lease {
 			return fmt.Errorf("%w: a change could not be committed for longer than a lease", errLost)
@@ -159,6 +161,7 @@ func (s *session) renewals(ctx context.Context) error {
 					continue wait
 				}
 			case <-replaced:
+			case <-changed:
 			case <-dead:
 				// Only a process whose own renewals arrive may judge others.
 				if err == nil {

@@ -181,7 +181,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	}
 	far := &systems{
 		rows: service.Store, machine: machine, log: log, tenant: cmp.Or(service.Tenant, "default"),
-		open: map[string]*system{}, docs: map[string]job.System{},
+		open: map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
 	}
 	n.free = append(n.free, far.Close)
 	n.far = far

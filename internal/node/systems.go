@@ -33,6 +33,8 @@ type systems struct {
 	mu   sync.Mutex
 	open map[string]*system    // guarded by mu: by tenant and watch
 	docs map[string]job.System // guarded by mu: of tenant, those that this process reaches, by watch
+	// guarded by mu: closed when docs are others
+	changed chan struct{}
 }
 
 // A system is one account that has been asked for.
@@ -190,8 +192,9 @@ func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answe
 // Private implements [recovery.Private]: each tenant has documents of its own.
 func (s *systems) Private() {}
 
-// duties returns the watches over the systems that this process reaches.
-func (s *systems) duties() (all []engine.Duty) {
+// duties returns the watches over the systems that this process reaches, and a channel that is
+// closed when they are others.
+func (s *systems) duties() (all []engine.Duty, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for watch := range s.docs {
@@ -204,7 +207,7 @@ func (s *systems) duties() (all []engine.Duty) {
 		}
 		all = append(all, engine.Duty{Name: job.WatchDuty(watch), Run: run})
 	}
-	return all
+	return all, s.changed
 }
 
 // follow reads the documents of systems whenever one has changed, until ctx ends.
@@ -241,6 +244,8 @@ func (s *systems) read(ctx context.Context, news broker.Subscription) error {
 		}
 		s.mu.Lock()
 		s.docs = docs
+		close(s.changed)
+		s.changed = make(chan struct{})
 		s.mu.Unlock()
 		select {
 		case <-news.Messages():
