@@ -118,6 +118,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"sound":     soundJobs,
 			"ranby":     ranBy,
 			"sshd":      startSSHD,
+			"sshdown":   toSSHD(func(s *testenv.SSH, _ testing.TB) { s.Kill() }),
+			"sshup":     toSSHD((*testenv.SSH).Start),
 			"rekey":     replaceKey,
 			"fill":      fill,
 			"says":      says,
@@ -247,6 +249,17 @@ func startSSHD(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0]+"_USER", s.User)
 	ts.Setenv(args[0]+"_IDENTITY", s.Key)
 	sayKey(ts, args[0], s)
+}
+
+// toSSHD does something to a server: sshdown NAME, or sshup NAME.
+func toSSHD(do func(*testenv.SSH, testing.TB)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: sshdown NAME, or sshup NAME")
+		}
+		all := ts.Value(serversOf{}).(sshServers)
+		do(all.of[args[0]], all.tb)
+	}
 }
 
 // replaceKey gives a server another key: rekey NAME. It sets OLD_PRINT to the fingerprint of the one
