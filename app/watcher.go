@@ -97,9 +97,10 @@ type watch struct {
 	ends   map[string]bool // names in the spool that have not been taken in
 	// past holds names of messages that have not come: the end of the program was seen without
 	// them.
-	past map[string]bool
-	news *time.Timer // when to read what hints have told of
-	read time.Time   // when refresh was called last
+	past   map[string]bool
+	silent bool        // the spool cannot be watched now
+	news   *time.Timer // when to read what hints have told of
+	read   time.Time   // when refresh was called last
 
 	ctx   context.Context // of the term: kills outlast a watch that is lost
 	wg    sync.WaitGroup
@@ -150,7 +151,10 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 		if ctx.Err() != nil || err != nil && job.KindOf(err) != job.Unavailable {
 			return err
 		}
-		w.kind.cfg.Log.Warn("the watch on the spool was lost; watching anew", "error", err)
+		if !x.silent { // it is tried each second, and told once
+			x.silent = true
+			w.kind.cfg.Log.Warn("the watch on the spool was lost; watching anew", "watch", w.sys.Watch, "error", err)
+		}
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -182,6 +186,10 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		return err
 	}
 	x.caution.relax()
+	if x.silent {
+		x.silent = false
+		x.kind.cfg.Log.Info("the spool is watched again", "watch", x.sys.Watch)
+	}
 	x.sweep(ctx)
 	x.compare(ctx)
 	tick := time.NewTicker(cfg.Reconcile)

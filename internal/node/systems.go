@@ -199,8 +199,8 @@ func (s *systems) duties() (all []engine.Duty, changed <-chan struct{}) {
 	defer s.mu.Unlock()
 	for watch := range s.docs {
 		run := func(ctx context.Context, held *engine.Held) error {
-			y, err := s.System(ctx, s.tenant, watch)
-			if err != nil {
+			y, err := s.await(ctx, watch)
+			if y == nil {
 				return err
 			}
 			return s.watcher(y).Duty().Run(ctx, held)
@@ -208,6 +208,26 @@ func (s *systems) duties() (all []engine.Duty, changed <-chan struct{}) {
 		all = append(all, engine.Duty{Name: job.WatchDuty(watch), Run: run})
 	}
 	return all, s.changed
+}
+
+// await returns the system of a watch when its machine can be reached; nil: ctx has ended. It tells
+// once that it waits.
+func (s *systems) await(ctx context.Context, watch string) (*app.System, error) {
+	for told := false; ; told = true {
+		y, err := s.System(ctx, s.tenant, watch)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil
+		case job.KindOf(err) != job.Unavailable:
+			return y, err
+		case !told:
+			s.log.Warn("the programs of a system cannot be watched; trying again", "watch", watch, "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // follow reads the documents of systems whenever one has changed, until ctx ends.
