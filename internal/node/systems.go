@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type systems struct {
 	docs map[string]job.System // guarded by mu: of tenant, those that this process reaches, by watch
 	// guarded by mu: closed when docs are others
 	changed chan struct{}
+	old     []*system // guarded by mu: those whose documents have changed
 }
 
 // A system is one account that has been asked for.
@@ -42,6 +44,7 @@ type system struct {
 	doc  job.System
 	host machine
 
+	gone  chan struct{} // closed when the document has changed
 	turn  chan struct{} // whoever has put its token in may make ready
 	ready *app.System   // nil: its folders are not known yet
 }
@@ -66,8 +69,7 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 	return y.ready, nil
 }
 
-// find returns a system as its document is now. A document that says another way to the same
-// account takes the place of the earlier one.
+// find returns a system as its document is now.
 func (s *systems) find(ctx context.Context, tenant, watch string) (*system, error) {
 	doc, err := s.document(ctx, tenant, watch)
 	if err != nil {
@@ -85,11 +87,18 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 		return nil, err
 	}
 	if y != nil {
-		s.close(y)
+		s.replace(y)
 	}
-	y = &system{doc: doc, host: h, turn: make(chan struct{}, 1)}
+	y = &system{doc: doc, host: h, gone: make(chan struct{}), turn: make(chan struct{}, 1)}
 	s.open[key] = y
 	return y, nil
+}
+
+// replace puts a system aside whose document has changed. Its watch begins anew. Steps that use it
+// go on with it: its connection closes when it has nothing to do. s.mu is held.
+func (s *systems) replace(y *system) {
+	close(y.gone)
+	s.old = append(s.old, y)
 }
 
 // document returns the document of a system.
@@ -198,29 +207,28 @@ func (s *systems) duties() (all []engine.Duty, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for watch := range s.docs {
-		run := func(ctx context.Context, held *engine.Held) error {
-			y, err := s.await(ctx, watch)
-			if y == nil {
-				return err
-			}
-			return s.watcher(y).Duty().Run(ctx, held)
-		}
-		all = append(all, engine.Duty{Name: job.WatchDuty(watch), Run: run})
+		all = append(all, engine.Duty{
+			Name: job.WatchDuty(watch),
+			Run:  func(ctx context.Context, held *engine.Held) error { return s.look(ctx, watch, held) },
+		})
 	}
 	return all, s.changed
 }
 
-// await returns the system of a watch when its machine can be reached; nil: ctx has ended. It tells
-// once that it waits.
-func (s *systems) await(ctx context.Context, watch string) (*app.System, error) {
-	for told := false; ; told = true {
-		y, err := s.System(ctx, s.tenant, watch)
-		switch {
-		case ctx.Err() != nil:
-			return nil, nil
-		case job.KindOf(err) != job.Unavailable:
-			return y, err
-		case !told:
+// look looks after the programs of a watch until ctx ends. While their machine cannot be reached,
+// or the document of the system makes no sense, it tries again each second, and tells so once.
+func (s *systems) look(ctx context.Context, watch string, held *engine.Held) error {
+	told := false
+	for ctx.Err() == nil {
+		y, err := s.find(ctx, s.tenant, watch)
+		if err == nil {
+			err = s.lookWhile(ctx, y, watch, held, &told)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if !told {
+			told = true
 			s.log.Warn("the programs of a system cannot be watched; trying again", "watch", watch, "error", err)
 		}
 		select {
@@ -228,6 +236,26 @@ func (s *systems) await(ctx context.Context, watch string) (*app.System, error) 
 		case <-ctx.Done():
 		}
 	}
+	return nil
+}
+
+// lookWhile looks on as long as the document of the system stays the same.
+func (s *systems) lookWhile(ctx context.Context, y *system, watch string, held *engine.Held, told *bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-y.gone:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	sys, err := s.System(ctx, s.tenant, watch)
+	if err != nil {
+		return err
+	}
+	*told = false
+	return s.watcher(sys).Duty().Run(ctx, held)
 }
 
 // follow reads the documents of systems whenever one has changed, until ctx ends.
@@ -264,6 +292,13 @@ func (s *systems) read(ctx context.Context, news broker.Subscription) error {
 		}
 		s.mu.Lock()
 		s.docs = docs
+		for key, y := range s.open {
+			tenant, watch, _ := strings.Cut(key, "\x00")
+			if doc, known := docs[watch]; tenant == s.tenant && known && !y.same(&doc) {
+				s.replace(y)
+				delete(s.open, key)
+			}
+		}
 		close(s.changed)
 		s.changed = make(chan struct{})
 		s.mu.Unlock()
@@ -282,16 +317,10 @@ func (s *systems) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	for _, y := range s.open {
+	for _, y := range slices.AppendSeq(s.old, maps.Values(s.open)) {
 		err = errors.Join(err, y.host.Close())
 	}
 	clear(s.open)
+	s.old = nil
 	return err
-}
-
-// close ends the connection of a system that is not asked for any more.
-func (s *systems) close(y *system) {
-	if err := y.host.Close(); err != nil {
-		s.log.Warn("a connection was not closed", "system", y.doc.Name, "error", err)
-	}
 }
