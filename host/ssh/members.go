@@ -57,7 +57,18 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) ([][]host.Member, 
 			since = min(since, family.Leader.Start)
 		}
 	}
-	// If processes start and end all the time, those that were alive just now count.
+	all, err := h.muster(ctx, f, fs, since)
+	if err == nil && slices.ContainsFunc(all, func(ms []host.Member) bool { return len(ms) == 0 }) {
+		// On a busy machine a process may get its number long before it is in the list, and a look
+		// that went on meanwhile has missed it.
+		all, err = h.muster(ctx, f, fs, since)
+	}
+	return all, err
+}
+
+// muster takes one look. If processes start and end all the time, those that were alive just now
+// count.
+func (h *Host) muster(ctx context.Context, f facts, fs []host.Family, since uint64) ([][]host.Member, error) {
 	seen, err := h.survey(ctx, f, since, func(seen map[int]sight) (pids []int, enough bool) {
 		enough = true
 		for _, ms := range roll(f, fs, seen) {

@@ -299,15 +299,24 @@ func mkdir(c *sftp.Client, dir string) error {
 func (f *farFS) Rename(ctx context.Context, from, to string) error {
 	dirs := slices.Compact([]string{path.Dir(to), path.Dir(from)})
 	return f.do(ctx, func(c *sftp.Client) error {
-		return durably(c, func() error { return move(c, from, to) }, dirs...)
+		return durably(c, func() error { return rename(c, from, to) }, dirs...)
 	}, "rename", from, to)
 }
 
 // Move renames without waiting for the disk.
 func (f *farFS) Move(ctx context.Context, from, to string) error {
-	return f.do(ctx, func(c *sftp.Client) error { return move(c, from, to) }, "rename", from, to)
+	return f.do(ctx, func(c *sftp.Client) error { return rename(c, from, to) }, "rename", from, to)
 }
 
+// rename refuses to replace a folder, which servers do with an empty one.
+func rename(c *sftp.Client, from, to string) error {
+	if info, err := c.Lstat(to); err == nil && info.IsDir() {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EEXIST}
+	}
+	return move(c, from, to)
+}
+
+// move replaces a file of the new name.
 func move(c *sftp.Client, from, to string) error {
 	if has(c, "posix-rename@openssh.com") {
 		err := c.PosixRename(from, to)

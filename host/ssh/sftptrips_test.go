@@ -118,8 +118,8 @@ func TestRoundTrips(t *testing.T) {
 				}
 				return nil
 			}},
-			{"rename", 2, func() error { return f.Rename(ctx, name, path.Join(dir, "g")) }},
-			{"move", 1, func() error { return f.Move(ctx, path.Join(dir, "g"), name) }},
+			{"rename", 3, func() error { return f.Rename(ctx, name, path.Join(dir, "g")) }},
+			{"move", 2, func() error { return f.Move(ctx, path.Join(dir, "g"), name) }},
 			{"mkdir", 1, func() error { return f.Mkdir(ctx, path.Join(dir, "d")) }},
 			{"mkdir of what is there", 2, func() error { return f.Mkdir(ctx, path.Join(dir, "d")) }},
 			{"mkdir with one above", 3, func() error { return f.Mkdir(ctx, path.Join(dir, "e", "below")) }},
