@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -308,7 +309,14 @@ func refused(t *testing.T, f fixture) {
 		t.Skip("root may signal everybody")
 	}
 	p := f.sh(t, "exec sleep 1000")
-	other := host.Process{PID: 2, Start: f.stat(t, 2).start, Boot: boot} // a thread of the kernel
+	pid := 2 // a thread of the kernel
+	if os.Geteuid() == 0 {
+		ours := exec.CommandContext(t.Context(), "sleep", "1000")
+		must(t, ours.Start())
+		t.Cleanup(func() { ours.Wait() }) //nolint:errcheck // it is killed
+		pid = ours.Process.Pid
+	}
+	other := host.Process{PID: pid, Start: f.stat(t, pid).start, Boot: boot}
 	if err := f.host.Signal(t.Context(), []host.Process{other, p}, syscall.SIGKILL); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("Signal: %v, want EPERM", err)
 	}
