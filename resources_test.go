@@ -43,7 +43,8 @@ func TestQueues(t *testing.T) {
 		if _, _, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), 7); job.KindOf(err) != job.Conflict {
 			t.Errorf("of a version that is not there: %v", err)
 		}
-		if q, created, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), pawl.AnyVersion); err != nil || created || q.Version != 2 {
+		if q, created, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), pawl.AnyVersion); err != nil ||
+			created || q.Version != 2 {
 			t.Errorf("%+v, %t, %v", q, created, err)
 		}
 	})
@@ -64,7 +65,8 @@ func TestQueues(t *testing.T) {
 	})
 	t.Run("a document that is wrong", func(t *testing.T) {
 		for doc, path := range map[string]string{
-			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting", `{"name":"x","max":1}`: "max", `[]`: "(queue)", `{`: "(queue)",
+			`{"name":"a/b"}`: "name", `{}`: "name", `{"name":"x","max_waiting":-1}`: "max_waiting",
+			`{"name":"x","max":1}`: "max", `[]`: "(queue)", `{`: "(queue)",
 		} {
 			_, _, err := svc.Queues().Apply(ctx, []byte(doc), 0)
 			var wrong *job.SpecError
@@ -81,7 +83,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestPlaces submits to queues and systems that are not there, or do not take the job. A system that is disabled takes it.
+// TestPlaces submits to queues and systems that are not there, or do not take the job. A system
+// that is disabled takes it.
 func TestPlaces(t *testing.T) {
 	svc := onDisk(t)
 	ctx := t.Context()
@@ -114,19 +117,66 @@ func TestPlaces(t *testing.T) {
 		kind job.ErrorKind
 		text string
 	}{
-		{"an unknown queue", []pawl.Request{in("none")}, job.Invalid, "queue (none): is unknown: give one that pawl get queues lists, or make it"},
-		{"a disabled one", []pawl.Request{in("off")}, job.Conflict, "queue (off): is disabled: it takes no new jobs until it is enabled"},
-		{"more than wait in one", []pawl.Request{in("small"), in("small"), in("small")}, job.Invalid, "queue small takes 2 jobs that wait, and these are 3: submit fewer at once"},
-		{"an unknown system", []pawl.Request{on("none", nil)}, job.Invalid, "system (none): is unknown: give one that pawl get systems lists, or make it"},
-		{"disabled ones of many", []pawl.Request{in("off"), in(""), in("off")}, job.Conflict, "jobs[0].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
-			"jobs[2].queue (off): is disabled: it takes no new jobs until it is enabled"},
-		{"an unknown policy", []pawl.Request{patient}, job.Invalid, "recovery.policy (calm): is unknown: give one that pawl get policies lists, or make it"},
-		{"more than a system gives", []pawl.Request{on("lab", &job.Resources{Cores: 5, Memory: 2 << 30, Minutes: 61})}, job.Invalid, "resources.cores: is more than system lab gives to one job: give up to 4\n" +
-			"resources.memory: is more than system lab gives to one job: give up to 1GiB\nresources.minutes: is more than system lab gives to one job: give up to 60"},
-		{"nodes, of which only a scheduler has several", []pawl.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})}, job.Invalid, "jobs[0].resources.nodes (2): is more than system local has: give 1\n" +
-			"jobs[1].resources.nodes (3): is more than system lab has: give 1\njobs[1].resources.cores: is more than system lab gives to one job: give up to 4"},
-		{"several of many", []pawl.Request{in("none"), in(""), on("none", nil)}, job.Invalid, "jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
-			"jobs[2].system (none): is unknown: give one that pawl get systems lists, or make it"},
+		{
+			"an unknown queue",
+			[]pawl.Request{in("none")},
+			job.Invalid,
+			"queue (none): is unknown: give one that pawl get queues lists, or make it",
+		},
+		{
+			"a disabled one",
+			[]pawl.Request{in("off")},
+			job.Conflict,
+			"queue (off): is disabled: it takes no new jobs until it is enabled",
+		},
+		{
+			"more than wait in one",
+			[]pawl.Request{in("small"), in("small"), in("small")},
+			job.Invalid,
+			"queue small takes 2 jobs that wait, and these are 3: submit fewer at once",
+		},
+		{
+			"an unknown system",
+			[]pawl.Request{on("none", nil)},
+			job.Invalid,
+			"system (none): is unknown: give one that pawl get systems lists, or make it",
+		},
+		{
+			"disabled ones of many",
+			[]pawl.Request{in("off"), in(""), in("off")},
+			job.Conflict,
+			"jobs[0].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
+				"jobs[2].queue (off): is disabled: it takes no new jobs until it is enabled",
+		},
+		{
+			"an unknown policy",
+			[]pawl.Request{patient},
+			job.Invalid,
+			"recovery.policy (calm): is unknown: give one that pawl get policies lists, or make it",
+		},
+		{
+			"more than a system gives",
+			[]pawl.Request{on("lab",
+				&job.Resources{Cores: 5, Memory: 2 << 30, Minutes: 61})},
+			job.Invalid,
+			"resources.cores: is more than system lab gives to one job: give up to 4\n" +
+				"resources.memory: is more than system lab gives to one job: give up to 1GiB\nresources.minutes: " +
+				"is more than system lab gives to one job: give up to 60",
+		},
+		{
+			"nodes, of which only a scheduler has several",
+			[]pawl.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})},
+			job.Invalid, "jobs[0].resources.nodes (2): is more than system local has: give 1\n" +
+				"jobs[1].resources.nodes (3): is more than system lab has: give 1\njobs[1].resources.cores: is " +
+				"more than system lab gives to one job: give up to 4",
+		},
+		{
+			"several of many",
+			[]pawl.Request{in("none"), in(""), on("none", nil)},
+			job.Invalid,
+			"jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
+				"jobs[2].system (none): is unknown: give one that pawl get systems lists, or make it",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := svc.Submit(ctx, c.reqs...)
@@ -138,7 +188,8 @@ func TestPlaces(t *testing.T) {
 	if n, err := svc.Count(ctx, nil); err != nil || len(n.States) != 0 {
 		t.Errorf("%v, %v: want no job", n, err)
 	}
-	submit(t, svc, in("small"), in("small"), on("lab", &job.Resources{Cores: 4}), on("lab", nil), on("", nil), on("down", nil))
+	submit(t, svc, in("small"), in("small"), on("lab", &job.Resources{Cores: 4}), on("lab", nil), on("", nil),
+		on("down", nil))
 	t.Run("a call that is repeated is answered as it was, whatever has become of its queue", func(t *testing.T) {
 		first, err := svc.SubmitAll(ctx, together("key", in("")))
 		if err != nil {
@@ -199,7 +250,8 @@ func TestServedQueues(t *testing.T) {
 	})
 }
 
-// A system that was enabled blocks nobody, whatever another process has known of it a moment before, which nobody has told.
+// A system that was enabled blocks nobody, whatever another process has known of it a moment
+// before, which nobody has told.
 func TestEnabledAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -209,7 +261,8 @@ func TestEnabledAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		desk, other := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}}), pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}})
+		desk, other := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}}),
+			pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}})
 		j := &job.Job{Tenant: "default", Kind: job.KindApp, Request: json.RawMessage(`{"command":["true"]}`)}
 		for _, disabled := range []bool{true, false} {
 			if _, err := desk.Systems().Disable(t.Context(), job.SystemLocal, disabled); err != nil {

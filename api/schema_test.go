@@ -90,22 +90,36 @@ func TestSchema(t *testing.T) {
 			`{"command":["ls"],"priority":0,"delay":"0","resources":{"minutes":0.5,"memory":"1.5GiB","gpus":0}}`,
 			`{"command":["ls"],"not_before":"2026-01-31T08:00:00+01:00","archive":{"on":"never"}}`,
 			`{"command":["ls"],"inputs":[{"from":"/x","sha256":"` + strings.Repeat("aB", 32) + `"}]}`,
-			`{"command":["ls"],"recovery":{"policy":"calm","max_wait":"1h"}}`, `{"command":["ls"],"recovery":{"stages":[{"every":"1s","times":3},{"every":"1m"}]}}`,
+			`{"command":["ls"],"recovery":{"policy":"calm","max_wait":"1h"}}`,
+			`{"command":["ls"],"recovery":{"stages":[{"every":"1s","times":3},{"every":"1m"}]}}`,
 		}, bad: []string{
-			`{}`, `[]`, `"ls"`, `{"comand":["ls"]}`, `{"command":"ls"}`, `{"command":[1]}`, `{"kind":"app"}`, `{"command":["ls"],"priority":10}`,
-			`{"command":["ls"],"priority":-1}`, `{"command":["ls"],"priority":"1"}`, `{"command":["ls"],"labels":{"a b":"c"}}`,
-			`{"command":["ls"],"labels":{"a":1}}`, `{"command":["ls"],"env":{"1":"x"}}`, `{"command":["ls"],"delay":"soon"}`, `{"command":["ls"],"delay":90}`,
-			`{"command":["ls"],"delay":"-1s"}`, `{"command":["ls"],"not_before":"tomorrow"}`, `{"command":["ls"],"resources":{"memory":"lots"}}`,
-			`{"command":["ls"],"resources":{"cores":0}}`, `{"command":["ls"],"resources":{"cores":1000001}}`, `{"command":["ls"],"resources":{"minutes":0}}`,
-			`{"command":["ls"],"resources":{"minutes":5270401}}`, `{"command":["ls"],"archive":{"on":"sometimes"}}`, `{"command":["ls"],"inputs":[{}]}`,
-			`{"command":["ls"],"inputs":[{"from":"/x","sha256":"12"}]}`, `{"command":["ls"],"retry":{"max_attempts":1001}}`,
-			`{"command":["ls"],"retry":{"backoff":{"kind":"random"}}}`, `{"command":["ls"],"name":"` + strings.Repeat("x", 129) + `"}`,
+			`{}`, `[]`, `"ls"`, `{"comand":["ls"]}`, `{"command":"ls"}`, `{"command":[1]}`, `{"kind":"app"}`,
+			`{"command":["ls"],"priority":10}`,
+			`{"command":["ls"],"priority":-1}`, `{"command":["ls"],"priority":"1"}`,
+			`{"command":["ls"],"labels":{"a b":"c"}}`,
+			`{"command":["ls"],"labels":{"a":1}}`, `{"command":["ls"],"env":{"1":"x"}}`,
+			`{"command":["ls"],"delay":"soon"}`, `{"command":["ls"],"delay":90}`,
+			`{"command":["ls"],"delay":"-1s"}`, `{"command":["ls"],"not_before":"tomorrow"}`,
+			`{"command":["ls"],"resources":{"memory":"lots"}}`,
+			`{"command":["ls"],"resources":{"cores":0}}`, `{"command":["ls"],"resources":{"cores":1000001}}`,
+			`{"command":["ls"],"resources":{"minutes":0}}`,
+			`{"command":["ls"],"resources":{"minutes":5270401}}`, `{"command":["ls"],"archive":{"on":"sometimes"}}`,
+			`{"command":["ls"],"inputs":[{}]}`,
+			`{"command":["ls"],"inputs":[{"from":"/x","sha256":"12"}]}`,
+			`{"command":["ls"],"retry":{"max_attempts":1001}}`,
+			`{"command":["ls"],"retry":{"backoff":{"kind":"random"}}}`, `{"command":["ls"],"name":"` +
+				strings.Repeat("x", 129) + `"}`,
 			`{"command":["ls"],"queue":"a b"}`, `{"command":["ls"],"after":["x"]}`,
 			`{"command":["ls"],"recovery":{"policy":"a b"}}`, `{"command":["ls"],"recovery":{"stages":[{"times":3}]}}`,
-			`{"command":["ls"],"recovery":{"stages":[{"every":"1m","times":-1}]}}`, `{"command":["ls"],"recovery":{"wait":"1h"}}`,
+			`{"command":["ls"],"recovery":{"stages":[{"every":"1m","times":-1}]}}`,
+			`{"command":["ls"],"recovery":{"wait":"1h"}}`,
 		}},
-		"queue": {good: []string{`{"name":"night"}`, `{"name":"n","description":"x","disabled":true,"max_waiting":5}`}, bad: []string{
-			`{}`, `{"name":"a b"}`, `{"name":"a","max_waiting":-1}`, `{"name":"a","max_waiting":10000001}`, `{"name":"a","most":1}`, `{"name":"` + strings.Repeat("x", 65) + `"}`,
+		"queue": {good: []string{
+			`{"name":"night"}`,
+			`{"name":"n","description":"x","disabled":true,"max_waiting":5}`,
+		}, bad: []string{
+			`{}`, `{"name":"a b"}`, `{"name":"a","max_waiting":-1}`, `{"name":"a","max_waiting":10000001}`,
+			`{"name":"a","most":1}`, `{"name":"` + strings.Repeat("x", 65) + `"}`,
 		}},
 		"system": {good: []string{
 			`{"name":"lab"}`, `{"name":"lab","host":{"kind":"local"},"most":{"cores":4,"memory":"4G"}}`,
@@ -114,7 +128,8 @@ func TestSchema(t *testing.T) {
 				`"work":"$SCRATCH/pawl","runner":"process","env":{"A":"1"},"shell":["bash","-l"],"profile":"module load gcc\n","files":["/data"]}`,
 			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"lab","keys":"everywhere"}}`,
 		}, bad: []string{
-			`{}`, `{"name":"lab","host":{"kind":"slurm"}}`, `{"name":"lab","host":{"kind":"ssh","via":"telnet","address":"lab","keys":"everywhere"}}`,
+			`{}`, `{"name":"lab","host":{"kind":"slurm"}}`,
+			`{"name":"lab","host":{"kind":"ssh","via":"telnet","address":"lab","keys":"everywhere"}}`,
 			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"a b","keys":"everywhere"}}`,
 			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"-oProxyCommand=x","keys":"everywhere"}}`,
 			`{"name":"lab","host":{"kind":"ssh","via":"openssh","address":"lab","keys":"here"}}`,
@@ -124,18 +139,30 @@ func TestSchema(t *testing.T) {
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere","jump":[{"port":22}]}}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"env":{"1":"x"}}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"runner":"slurm"}`,
-			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"profile":["x"]}`, `{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"profile":["x"]}`,
+			`{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
 		}},
 		"policy": {good: []string{
-			`{"name":"calm","max_wait":"1h"}`, `{"name":"SYSTEM_DISABLED","description":"x","disabled":true,"stages":[{"every":"1s","times":3},{"every":"1m"}]}`,
+			`{"name":"calm","max_wait":"1h"}`,
+			`{"name":"SYSTEM_DISABLED","description":"x","disabled":true,"stages":[{"every":"1s","times":3},{"every":"1m"}]}`,
 		}, bad: []string{
-			`{"max_wait":"1h"}`, `{"name":"a b","max_wait":"1h"}`, `{"name":"calm","stages":[{"times":1}]}`, `{"name":"calm","stages":[{"every":"1m","times":1000001}]}`,
-			`{"name":"calm","stages":[{"every":60}]}`, `{"name":"calm","wait":"1h"}`, `{"name":"calm","stages":[` + strings.Repeat(`{"every":"1m","times":1},`, 16) + `{"every":"1m"}]}`,
+			`{"max_wait":"1h"}`, `{"name":"a b","max_wait":"1h"}`, `{"name":"calm","stages":[{"times":1}]}`,
+			`{"name":"calm","stages":[{"every":"1m","times":1000001}]}`,
+			`{"name":"calm","stages":[{"every":60}]}`, `{"name":"calm","wait":"1h"}`, `{"name":"calm","stages":[` +
+				strings.Repeat(`{"every":"1m","times":1},`, 16) + `{"every":"1m"}]}`,
 		}},
-		"retention": {good: []string{`{"name":"default"}`, `{"name":"default","disabled":true,"keep":{"FINISHED":"720h","FAILED":"1h","CANCELED":"87600h"}}`}, bad: []string{
-			`{}`, `{"name":"other"}`, `{"name":"default","keep":{"RUNNING":"1h"}}`, `{"name":"default","keep":{"finished":"1h"}}`,
-			`{"name":"default","keep":{"FINISHED":"30 days"}}`, `{"name":"default","keep":{"FINISHED":720}}`, `{"name":"default","keep":["FINISHED"]}`,
-		}},
+		"retention": {
+			good: []string{
+				`{"name":"default"}`,
+				`{"name":"default","disabled":true,"keep":{"FINISHED":"720h","FAILED":"1h","CANCELED":"87600h"}}`,
+			},
+			bad: []string{
+				`{}`, `{"name":"other"}`, `{"name":"default","keep":{"RUNNING":"1h"}}`,
+				`{"name":"default","keep":{"finished":"1h"}}`,
+				`{"name":"default","keep":{"FINISHED":"30 days"}}`, `{"name":"default","keep":{"FINISHED":720}}`,
+				`{"name":"default","keep":["FINISHED"]}`,
+			},
+		},
 	} {
 		s := schema(t, kind)
 		for _, doc := range docs.good {
@@ -186,7 +213,10 @@ func TestSchemaRefusesNothingGood(t *testing.T) {
 		case 2:
 			spec["kind"] = "mail"
 		}
-		text := rapid.SampledFrom([]string{"a", "a b", "ä-1", strings.Repeat("x", 64), strings.Repeat("x", 128), strings.Repeat("x", 129), "\x00", "_"})
+		text := rapid.SampledFrom([]string{
+			"a", "a b", "ä-1", strings.Repeat("x", 64), strings.Repeat("x", 128),
+			strings.Repeat("x", 129), "\x00", "_",
+		})
 		words := func(name string) string { return text.Draw(t, name) }
 		fields := map[string]func() any{
 			"kind":        func() any { return words("kind") },
@@ -210,18 +240,33 @@ func TestSchemaRefusesNothingGood(t *testing.T) {
 			"launch":    func() any { return []any{"nice"} },
 			"stdout":    func() any { return words("stdout") },
 			"retry": func() any {
-				return map[string]any{"max_attempts": rapid.IntRange(-1, 1001).Draw(t, "attempts"), "backoff": map[string]any{"kind": "constant", "base": "1s"}}
+				return map[string]any{
+					"max_attempts": rapid.IntRange(-1, 1001).Draw(t, "attempts"),
+					"backoff":      map[string]any{"kind": "constant", "base": "1s"},
+				}
 			},
 			"inputs": func() any {
-				return []any{map[string]any{"from": "/x", "to": words("to"), "env": words("input env"), "optional": true}}
+				return []any{map[string]any{
+					"from": "/x", "to": words("to"), "env": words("input env"),
+					"optional": true,
+				}}
 			},
 			"resources": func() any {
 				memory := rapid.SampledFrom([]string{"1", "1B", "1.5 GiB", "512MB", "3T", "-1", "x"}).Draw(t, "memory")
-				return map[string]any{"cores": rapid.IntRange(-1, 2).Draw(t, "cores"), "memory": memory, "minutes": rapid.Float64Range(-1, 6e6).Draw(t, "minutes")}
+				return map[string]any{
+					"cores": rapid.IntRange(-1, 2).Draw(t, "cores"), "memory": memory,
+					"minutes": rapid.Float64Range(-1, 6e6).Draw(t, "minutes"),
+				}
 			},
-			"archive": func() any { return map[string]any{"to": "/y", "include": []any{words("include")}, "on": "success"} },
+			"archive": func() any {
+				return map[string]any{
+					"to": "/y", "include": []any{words("include")},
+					"on": "success",
+				}
+			},
 		}
-		for _, field := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(fields))), 0, 3).Draw(t, "fields") {
+		for _, field := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(fields))), 0, 3).Draw(t,
+			"fields") {
 			spec[field] = fields[field]()
 		}
 		doc, err := json.Marshal(spec)

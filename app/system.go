@@ -69,8 +69,8 @@ func silent(j *job.Job, err error) *job.Block {
 // Remote finds the systems on other machines. Its methods are safe for concurrent use.
 type Remote interface {
 	// System returns the system of a watch. It may ask the machine where the folders are. If the
-	// machine cannot be reached, the error is of kind [job.Unavailable]. If there is no such system,
-	// it is of kind [job.NotFound].
+	// machine cannot be reached, the error is of kind [job.Unavailable]. If there is no such
+	// system, it is of kind [job.NotFound].
 	System(ctx context.Context, tenant, watch string) (*System, error)
 }
 

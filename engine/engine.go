@@ -91,9 +91,9 @@ type Options struct {
 	// Duties are done by one process at a time. This process wants those that have no role or a
 	// role that it plays, and does the ones that it gets.
 	Duties []Duty
-	// VaryingDuties returns duties that come and go while the process runs, such as the watches over
-	// systems, and a channel that is closed when there are others. It is called at each renewal and
-	// must not block. Nil: there are none.
+	// VaryingDuties returns duties that come and go while the process runs, such as the watches
+	// over systems, and a channel that is closed when there are others. It is called at each
+	// renewal and must not block. Nil: there are none.
 	VaryingDuties func() ([]Duty, <-chan struct{})
 	// Slots says how many jobs of each lane run at once; [DefaultSlots] by default. [job.LaneAlone]
 	// always has one slot.

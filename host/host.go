@@ -77,8 +77,8 @@ type Host interface {
 
 	// Watch tells the names that appear in a folder, by creation or by rename. It leaves out names
 	// that begin with a dot. When Watch returns, the watch is in place: a caller that then lists
-	// the folder misses nothing. A name may be told twice, or be gone by the time it is told. A host
-	// that looks from time to time does not tell a name that came and went between two looks.
+	// the folder misses nothing. A name may be told twice, or be gone by the time it is told. A
+	// host that looks from time to time does not tell a name that came and went between two looks.
 	//
 	// The channel is closed when ctx ends. It is also closed when the watch is lost, because the
 	// folder was removed or the connection broke: then watch again, and list. A slow reader holds

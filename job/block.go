@@ -69,8 +69,8 @@ func Blocking(err error) *Block {
 const groupBytes = 12 // groupBytes is how many bytes of a hash are in the key of a group.
 
 // Group returns the key of the group that b puts jobs of a tenant into: 24 hexadecimal digits. It
-// follows from the tenant, Code (unless AnyCode is set), Tester, Params and Machine, and is the same
-// in every version of Pawl.
+// follows from the tenant, Code (unless AnyCode is set), Tester, Params and Machine, and is the
+// same in every version of Pawl.
 func (b *Block) Group(tenant string) string {
 	code := b.Code
 	if b.AnyCode {

@@ -29,10 +29,12 @@ type System struct {
 	Host Host `json:"host,omitzero"`
 
 	// The folder on an ssh host in which jobs have theirs. It begins with / or ~/, or with a
-	// variable such as $SCRATCH. ~ and variables are those of the account there. By default ~/.pawl.
+	// variable such as $SCRATCH. ~ and variables are those of the account there. By default
+	// ~/.pawl.
 	Work string `json:"work,omitempty" maxLength:"1024" example:"$SCRATCH/pawl"`
 
-	// What starts programs on an ssh host. process starts them at once, as processes of the account.
+	// What starts programs on an ssh host. process starts them at once, as processes of the
+	// account.
 	Runner string `json:"runner,omitempty" enum:"process" default:"process"`
 
 	// Variables that each program on an ssh host finds set, unless its job sets them.
@@ -69,7 +71,8 @@ type Host struct {
 	User string `json:"user,omitempty" maxLength:"128" pattern:"^[A-Za-z0-9_.][A-Za-z0-9_.@+$\\\\-]*$" example:"ada"`
 
 	// What makes the connection. native: Pawl does. openssh: the ssh program of a machine of the
-	// service, over a connection that a person has opened. Then ssh_config says all but the address.
+	// service, over a connection that a person has opened. Then ssh_config says all but the
+	// address.
 	Via string `json:"via,omitempty" enum:"native,openssh" default:"native"`
 
 	// The hosts that the connection goes through, the nearest first.
@@ -88,8 +91,8 @@ type Host struct {
 	// that of the folder that they use.
 	From string `json:"from,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"3f9c27a41b7d"`
 
-	// The public keys of the host that are trusted, each as in known_hosts, without the name. Nobody
-	// connects while there is none. pawl systems add and pawl systems trust write them.
+	// The public keys of the host that are trusted, each as in known_hosts, without the name.
+	// Nobody connects while there is none. pawl systems add and pawl systems trust write them.
 	HostKeys []string `json:"host_keys,omitempty" maxItems:"16" example:"[\"ssh-ed25519 AAAAC3Nz…\"]"`
 }
 
@@ -111,7 +114,8 @@ type Hop struct {
 	HostKeys []string `json:"host_keys,omitempty" maxItems:"16" example:"[\"ssh-ed25519 AAAAC3Nz…\"]"`
 }
 
-// Watch returns the name of the watch over the programs of a system on another machine: SYSTEM/USER.
+// Watch returns the name of the watch over the programs of a system on another machine:
+// SYSTEM/USER.
 func (s *System) Watch() string { return s.Name + "/" + cmp.Or(s.Host.User, s.Host.Address) }
 
 // The words of a [System] and its [Host].
@@ -246,8 +250,9 @@ func (v *validation) remote(s *System) {
 	case h.Keys != "" && h.From != "":
 		v.add("host.keys", h.Keys, "stands beside from", "give one of them")
 	case h.Keys == "" && h.From == "":
-		v.add("host.from", "", "is missing", "give the id of the machine that reaches the host, as pawl workers -o wide "+
-			"shows it, or keys: everywhere")
+		v.add("host.from", "", "is missing",
+			"give the id of the machine that reaches the host, as pawl workers -o wide "+
+				"shows it, or keys: everywhere")
 	}
 	v.name("host.from", h.From, 64)
 	v.work(s.Work)

@@ -79,9 +79,15 @@ func TestSystemIsTaken(t *testing.T) {
 	for _, doc := range [][]byte{
 		ssh(t, map[string]any{"work": "/scratch/ada", "files": []string{"/", "/data/set 1"}}, nil),
 		ssh(t, map[string]any{"work": "${SCRATCH}/$USER", "shell": []string{"/bin/csh"}}, nil),
-		ssh(t, map[string]any{"env": map[string]string{"A": "two\nlines"}, "profile": "module load gcc\nulimit -c 0\n"}, nil),
+		ssh(t, map[string]any{
+			"env":     map[string]string{"A": "two\nlines"},
+			"profile": "module load gcc\nulimit -c 0\n",
+		}, nil),
 		ssh(t, map[string]any{"shell": []string{"bash", "-l"}}, map[string]any{"address": "10.0.0.1", "port": 65535}),
-		ssh(t, nil, map[string]any{"address": "fe80::1%eth0", "user": `LAB\ada`, "identities": []string{"/keys/a b", "~/.ssh/id"}}),
+		ssh(t, nil, map[string]any{
+			"address": "fe80::1%eth0", "user": `LAB\ada`,
+			"identities": []string{"/keys/a b", "~/.ssh/id"},
+		}),
 		ssh(t, nil, map[string]any{"host_keys": []string{keyEd25519, keyEd25519 + " of the lab"}}),
 	} {
 		if _, err := job.ParseSystem(doc); err != nil {
@@ -110,26 +116,34 @@ func TestSystemIsRefused(t *testing.T) {
 		{"an ssh host of which nothing is known", []byte(`{"name":"lab","host":{"kind":"ssh"}}`), []job.Problem{
 			{"host.address", "", "is missing", "give the name or the IP address of the host"},
 			{"host.user", "", "is missing", "give the name of the account on the host"},
-			{"host.from", "", "is missing", "give the id of the machine that reaches the host, as pawl workers -o wide shows it, or keys: everywhere"},
+			{
+				"host.from", "", "is missing",
+				"give the id of the machine that reaches the host, as pawl workers -o wide shows it, or keys: " +
+					"everywhere",
+			},
 		}},
-		{"a local host with what is for ssh", []byte(`{"name":"lab","host":{"address":"a","port":1,"user":"u","via":"native","jump":[{"address":"g"}],` +
-			`"identities":["/k"],"keys":"everywhere","from":"m","host_keys":["x"]},"work":"/w","env":{"A":"1"},"shell":["sh"],"profile":"x","files":["/d"],"runner":"at"}`), []job.Problem{
-			{"host.address", "", belongs, elsewhere},
-			{"host.port", "", belongs, elsewhere},
-			{"host.user", "", belongs, elsewhere},
-			{"host.via", "", belongs, elsewhere},
-			{"host.jump", "", belongs, elsewhere},
-			{"host.identities", "", belongs, elsewhere},
-			{"host.keys", "", belongs, elsewhere},
-			{"host.from", "", belongs, elsewhere},
-			{"host.host_keys", "", belongs, elsewhere},
-			{"work", "", belongs, elsewhere},
-			{"env", "", belongs, elsewhere},
-			{"shell", "", belongs, elsewhere},
-			{"profile", "", belongs, elsewhere},
-			{"files", "", belongs, elsewhere},
-			{"runner", "at", "is unknown", "give process"},
-		}},
+		{
+			"a local host with what is for ssh",
+			[]byte(`{"name":"lab","host":{"address":"a","port":1,"user":"u","via":"native","jump":[{"address":"g"}],` +
+				`"identities":["/k"],"keys":"everywhere","from":"m","host_keys":["x"]},"work":"/w","env":{"A":"1"},"shell":["sh"],"profile":"x","files":["/d"],"runner":"at"}`),
+			[]job.Problem{
+				{"host.address", "", belongs, elsewhere},
+				{"host.port", "", belongs, elsewhere},
+				{"host.user", "", belongs, elsewhere},
+				{"host.via", "", belongs, elsewhere},
+				{"host.jump", "", belongs, elsewhere},
+				{"host.identities", "", belongs, elsewhere},
+				{"host.keys", "", belongs, elsewhere},
+				{"host.from", "", belongs, elsewhere},
+				{"host.host_keys", "", belongs, elsewhere},
+				{"work", "", belongs, elsewhere},
+				{"env", "", belongs, elsewhere},
+				{"shell", "", belongs, elsewhere},
+				{"profile", "", belongs, elsewhere},
+				{"files", "", belongs, elsewhere},
+				{"runner", "at", "is unknown", "give process"},
+			},
+		},
 		{"openssh with what its own file says", ssh(t, nil, map[string]any{
 			"via": "openssh", "port": 2, "jump": []any{map[string]any{"address": "g"}},
 			"identities": []string{"/k"}, "host_keys": []string{keyEd25519},
@@ -140,43 +154,69 @@ func TestSystemIsRefused(t *testing.T) {
 			{"host.identities", "", inConfig, there},
 			{"host.host_keys", "", inConfig, there},
 		}},
-		{"an unknown way", ssh(t, nil, map[string]any{"via": "telnet"}), []job.Problem{{"host.via", "telnet", "is unknown", "give native or openssh"}}},
-		{"keys on one machine and on all", ssh(t, nil, map[string]any{"from": "m1"}), []job.Problem{{"host.keys", "everywhere", "stands beside from", "give one of them"}}},
+		{
+			"an unknown way", ssh(t, nil, map[string]any{"via": "telnet"}),
+			[]job.Problem{{"host.via", "telnet", "is unknown", "give native or openssh"}},
+		},
+		{
+			"keys on one machine and on all", ssh(t, nil, map[string]any{"from": "m1"}),
+			[]job.Problem{{"host.keys", "everywhere", "stands beside from", "give one of them"}},
+		},
 		{"keys at an unknown place", ssh(t, nil, map[string]any{"keys": "here"}), []job.Problem{
 			{"host.keys", "here", "is unknown", "give everywhere, or the id of one machine in from"},
 		}},
 		{"a machine that is no name", ssh(t, nil, map[string]any{"keys": "", "from": "m 1"}), []job.Problem{
-			{"host.from", "m 1", "is not a name", "use letters, digits, dot, dash and underscore, and begin with a letter or digit"},
+			{
+				"host.from", "m 1", "is not a name",
+				"use letters, digits, dot, dash and underscore, and begin with a letter or digit",
+			},
 		}},
 		{"an account in the address", ssh(t, nil, map[string]any{"address": "ada@lab"}), []job.Problem{
 			{"host.address", "ada@lab", "has an account in it", "give that in user"},
 		}},
 		{"an address that is an option", ssh(t, nil, map[string]any{"address": "-oProxyCommand=x"}), []job.Problem{
-			{"host.address", "-oProxyCommand=x", "is no name or IP address", "give one such as lab.example.org, without brackets or a port"},
+			{
+				"host.address", "-oProxyCommand=x", "is no name or IP address",
+				"give one such as lab.example.org, without brackets or a port",
+			},
 		}},
-		{"a port and an account that cannot be", ssh(t, nil, map[string]any{"port": 65536, "user": "-l"}), []job.Problem{
-			{"host.port", "65536", "is out of range", "give 1 to 65535"},
-			{"host.user", "-l", "is no name of an account", "give one as id -un prints it there"},
-		}},
+		{
+			"a port and an account that cannot be", ssh(t, nil, map[string]any{"port": 65536, "user": "-l"}),
+			[]job.Problem{
+				{"host.port", "65536", "is out of range", "give 1 to 65535"},
+				{"host.user", "-l", "is no name of an account", "give one as id -un prints it there"},
+			},
+		},
 		{"port 0", ssh(t, nil, map[string]any{"port": 0}), []job.Problem{
 			{"host.port", "0", "is out of range", "give more than 0, or remove it for the default"},
 		}},
-		{"key files at no place", ssh(t, nil, map[string]any{"identities": []string{"id_lab", "~ada/id", "/a\nb"}}), []job.Problem{
-			{"host.identities[0]", "id_lab", "is no path of a key file", "give one that begins with / or ~/"},
-			{"host.identities[1]", "~ada/id", "is no path of a key file", "give one that begins with / or ~/"},
-			{"host.identities[2]", `"/a\nb"`, "has control or invisible characters", printable},
-		}},
+		{
+			"key files at no place", ssh(t, nil, map[string]any{"identities": []string{"id_lab", "~ada/id", "/a\nb"}}),
+			[]job.Problem{
+				{"host.identities[0]", "id_lab", "is no path of a key file", "give one that begins with / or ~/"},
+				{"host.identities[1]", "~ada/id", "is no path of a key file", "give one that begins with / or ~/"},
+				{"host.identities[2]", `"/a\nb"`, "has control or invisible characters", printable},
+			},
+		},
 		{"host keys that are none", ssh(t, nil, map[string]any{"host_keys": []string{
-			"AAAA", keyDSA, "ssh-ed25519 AA*A", "ssh-rsa " + strings.Fields(keyEd25519)[1], "lab " + keyEd25519, "ssh-ed25519 AAAA",
+			"AAAA", keyDSA, "ssh-ed25519 AA*A", "ssh-rsa " + strings.Fields(keyEd25519)[1], "lab " + keyEd25519,
+			"ssh-ed25519 AAAA",
 		}}), []job.Problem{
 			{"host.host_keys[0]", "AAAA", "is no public key in one line", line},
 			{"host.host_keys[1]", keyDSA, "is of a kind that is not known", line},
 			{"host.host_keys[2]", "ssh-ed25519 AA*A", "has no key in base64 after its kind", line},
-			{"host.host_keys[3]", shortened("ssh-rsa " + strings.Fields(keyEd25519)[1]), "holds a key of another kind than it says", line},
+			{
+				"host.host_keys[3]", shortened("ssh-rsa " + strings.Fields(keyEd25519)[1]),
+				"holds a key of another kind than it says", line,
+			},
 			{"host.host_keys[4]", shortened("lab " + keyEd25519), "is of a kind that is not known", line},
 			{"host.host_keys[5]", "ssh-ed25519 AAAA", "has no key in base64 after its kind", line},
 		}},
-		{"a jump host that is none", ssh(t, nil, hop(map[string]any{"port": 70000, "user": "a b", "identities": []string{"k"}, "host_keys": []string{"k"}})), []job.Problem{
+		{"a jump host that is none", ssh(t, nil,
+			hop(map[string]any{
+				"port": 70000, "user": "a b", "identities": []string{"k"},
+				"host_keys": []string{"k"},
+			})), []job.Problem{
 			{"host.jump[0].address", "", "is missing", "give the name or the IP address of the host"},
 			{"host.jump[0].port", "70000", "is out of range", "give 1 to 65535"},
 			{"host.jump[0].user", "a b", "is no name of an account", "give one as id -un prints it there"},
@@ -191,43 +231,83 @@ func TestSystemIsRefused(t *testing.T) {
 			{"shell", "17", "are too many", "keep to 16"},
 			{"files", "65", "are too many", "keep to 64"},
 		}},
-		{"a relative work folder", ssh(t, map[string]any{"work": "jobs"}, nil), []job.Problem{{"work", "jobs", "does not begin with /, ~/ or a variable", such}}},
-		{"a work folder that is everybody's", ssh(t, map[string]any{"work": "/"}, nil), []job.Problem{{"work", "/", "is not for jobs alone", "give a folder in it"}}},
-		{"a work folder that is the home", ssh(t, map[string]any{"work": "~/."}, nil), []job.Problem{{"work", "~/.", "is not for jobs alone", "give a folder in it"}}},
-		{"a work folder that leads up", ssh(t, map[string]any{"work": "~/a/../.."}, nil), []job.Problem{{"work", "~/a/../..", "has .. in it", such}}},
-		{"a work folder that is a command", ssh(t, map[string]any{"work": "$(rm -rf x)"}, nil), []job.Problem{{"work", "$(rm -rf x)", "does not begin with /, ~/ or a variable", such}}},
+		{
+			"a relative work folder", ssh(t, map[string]any{"work": "jobs"}, nil),
+			[]job.Problem{{"work", "jobs", "does not begin with /, ~/ or a variable", such}},
+		},
+		{
+			"a work folder that is everybody's", ssh(t, map[string]any{"work": "/"}, nil),
+			[]job.Problem{{"work", "/", "is not for jobs alone", "give a folder in it"}},
+		},
+		{
+			"a work folder that is the home", ssh(t, map[string]any{"work": "~/."}, nil),
+			[]job.Problem{{"work", "~/.", "is not for jobs alone", "give a folder in it"}},
+		},
+		{
+			"a work folder that leads up", ssh(t, map[string]any{"work": "~/a/../.."}, nil),
+			[]job.Problem{{"work", "~/a/../..", "has .. in it", such}},
+		},
+		{
+			"a work folder that is a command", ssh(t, map[string]any{"work": "$(rm -rf x)"}, nil),
+			[]job.Problem{{"work", "$(rm -rf x)", "does not begin with /, ~/ or a variable", such}},
+		},
 		{"a work folder with a command in it", ssh(t, map[string]any{"work": "~/`id`"}, nil), []job.Problem{
 			{"work", "~/`id`", "has characters that a shell takes for more than a path", such},
 		}},
 		{"a work folder with an expression in it", ssh(t, map[string]any{"work": "$HOME/${X:-y}"}, nil), []job.Problem{
 			{"work", "$HOME/${X:-y}", "has characters that a shell takes for more than a path", such},
 		}},
-		{"a work folder of two lines", ssh(t, map[string]any{"work": "/a\nb"}, nil), []job.Problem{{"work", `"/a\nb"`, "has control or invisible characters", printable}}},
-		{"an unknown runner", ssh(t, map[string]any{"runner": "slurm"}, nil), []job.Problem{{"runner", "slurm", "is unknown", "give process"}}},
-		{"variables that are none", ssh(t, map[string]any{"env": map[string]string{"1": "x", "PAWL_X": "y", "A": "b\x00c"}}, nil), []job.Problem{
-			{"env.1", "", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit"},
+		{
+			"a work folder of two lines", ssh(t, map[string]any{"work": "/a\nb"}, nil),
+			[]job.Problem{{"work", `"/a\nb"`, "has control or invisible characters", printable}},
+		},
+		{
+			"an unknown runner", ssh(t, map[string]any{"runner": "slurm"}, nil),
+			[]job.Problem{{"runner", "slurm", "is unknown", "give process"}},
+		},
+		{"variables that are none", ssh(t,
+			map[string]any{"env": map[string]string{"1": "x", "PAWL_X": "y", "A": "b\x00c"}}, nil), []job.Problem{
+			{
+				"env.1", "", "is not a variable's name",
+				"use letters, digits and underscores, and do not begin with a digit",
+			},
 			{"env.A", "", "has a NUL byte", "remove it"},
 			{"env.PAWL_X", "", "is reserved", "use a name that does not begin with PAWL_"},
 		}},
-		{"no shell", ssh(t, map[string]any{"shell": []string{""}}, nil), []job.Problem{{"shell[0]", "", "is no shell", notShell}}},
-		{"a shell in some folder", ssh(t, map[string]any{"shell": []string{"bin/sh"}}, nil), []job.Problem{{"shell[0]", "bin/sh", "is no shell", notShell}}},
+		{
+			"no shell", ssh(t, map[string]any{"shell": []string{""}}, nil),
+			[]job.Problem{{"shell[0]", "", "is no shell", notShell}},
+		},
+		{
+			"a shell in some folder", ssh(t, map[string]any{"shell": []string{"bin/sh"}}, nil),
+			[]job.Problem{{"shell[0]", "bin/sh", "is no shell", notShell}},
+		},
 		{"a shell that is a line", ssh(t, map[string]any{"shell": []string{"bash -l", "-c\n"}}, nil), []job.Problem{
 			{"shell[0]", "bash -l", "is no shell", notShell},
 			{"shell[1]", `"-c\n"`, "has control or invisible characters", printable},
 		}},
 		{"lines as Windows ends them", ssh(t, map[string]any{"profile": "module load gcc\r\n"}, nil), []job.Problem{
-			{"profile", "17 bytes", "has carriage returns, which a shell takes for a part of the words", "end lines with a newline alone"},
+			{
+				"profile", "17 bytes", "has carriage returns, which a shell takes for a part of the words",
+				"end lines with a newline alone",
+			},
 		}},
-		{"lines that are no text", ssh(t, map[string]any{"profile": "a\x00"}, nil), []job.Problem{{"profile", "2 bytes", "is not text in UTF-8", "remove what is not text"}}},
+		{
+			"lines that are no text", ssh(t, map[string]any{"profile": "a\x00"}, nil),
+			[]job.Problem{{"profile", "2 bytes", "is not text in UTF-8", "remove what is not text"}},
+		},
 		{"too many lines", ssh(t, map[string]any{"profile": strings.Repeat("x", 16385)}, nil), []job.Problem{
 			{"profile", "16385 bytes", "is too large", "keep it to 16384 bytes, or source a file there"},
 		}},
-		{"folders that are none", ssh(t, map[string]any{"files": []string{"data", "/data/", "/a/../b", "~"}}, nil), []job.Problem{
-			{"files[0]", "data", "is not absolute", absolute},
-			{"files[1]", "/data/", "is not written plainly", "give /data"},
-			{"files[2]", "/a/../b", "is not written plainly", "give /b"},
-			{"files[3]", "~", "is not absolute", absolute},
-		}},
+		{
+			"folders that are none", ssh(t, map[string]any{"files": []string{"data", "/data/", "/a/../b", "~"}}, nil),
+			[]job.Problem{
+				{"files[0]", "data", "is not absolute", absolute},
+				{"files[1]", "/data/", "is not written plainly", "give /data"},
+				{"files[2]", "/a/../b", "is not written plainly", "give /b"},
+				{"files[3]", "~", "is not absolute", absolute},
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -227,7 +227,8 @@ type conn struct {
 func (c *conn) done() <-chan struct{} { return c.lost }
 
 func (c *conn) close() {
-	// The first hop carries the others, and closing one that is carried could wait for the far side.
+	// The first hop carries the others, and closing one that is carried could wait for the far
+	// side.
 	for _, hop := range c.hops {
 		_ = hop.Close() // it may be closed already
 	}

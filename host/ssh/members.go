@@ -275,9 +275,9 @@ type look struct {
 }
 
 // marks asks whether members are alive, and reads others: those given, and those with a number
-// above last. The shell itself reads the number and the limits of each at once, for it may end before a
-// program has read all of it. A process that was a zombie before the list was made started nobody
-// after it.
+// above last. The shell itself reads the number and the limits of each at once, for it may end
+// before a program has read all of it. A process that was a zombie before the list was made started
+// nobody after it.
 func (h *Host) marks(ctx context.Context, uid string, members, pids []int, last int) (look, error) {
 	l := look{alive: map[int]stat{}, read: map[int]sight{}, others: map[int]sight{}}
 	var names []string
@@ -372,8 +372,8 @@ func whole(files map[string][]byte, pid string) (s sight, ok bool) {
 	if before.start != after.start || before.image != after.image {
 		return sight{stat: after}, false
 	}
-	// It has no environment for now. Threads of the kernel never have one, and of what may not be read
-	// the image is hidden too.
+	// It has no environment for now. Threads of the kernel never have one, and of what may not be
+	// read the image is hidden too.
 	if after.alive() && after.session != 0 && (readable && len(environ) == 0 && after.image == 0 ||
 		!readable && after.image != 0) {
 		return sight{stat: after}, false

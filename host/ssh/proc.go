@@ -137,7 +137,8 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 		dir, stdout, stderr, s.facts.umask|0o022, quote(path.Dir(c.Stdout)), quote(path.Dir(c.Stderr)), s.facts.umask)
 	for _, v := range c.Env {
 		if !exportable(v) {
-			return host.Process{}, job.Errorf(job.Invalid, "start %q: %q is no variable that a shell can pass on", c.Argv, v)
+			return host.Process{}, job.Errorf(job.Invalid, "start %q: %q is no variable that a shell can pass on",
+				c.Argv, v)
 		}
 		script.WriteString(export(v))
 	}

@@ -34,8 +34,9 @@ type farFS struct {
 	client func(context.Context) (*sftp.Client, error)
 	// remove removes a folder and all below it by one request. Default: SFTP removes each entry.
 	remove func(ctx context.Context, name string) error
-	// lack returns the [syscall.Errno] for which nothing can be written in a folder, such as EDQUOT;
-	// nil: something can. Default: statvfs@openssh.com alone tells, which knows of no quota.
+	// lack returns the [syscall.Errno] for which nothing can be written in a folder, such as
+	// EDQUOT; nil: something can. Default: statvfs@openssh.com alone tells, which knows of no
+	// quota.
 	lack func(ctx context.Context, dir string) error
 
 	packets sync.Pool // of *packet

@@ -128,7 +128,8 @@ func TestFilesNoise(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := serve(t, test.script)
-			if _, err := newSFTP(s.out, s.in); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), test.want) {
+			if _, err := newSFTP(s.out, s.in); job.KindOf(err) != job.Unavailable ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -559,7 +560,8 @@ func TestFilesRemove(t *testing.T) {
 			}
 			for _, name := range []string{theirs, path.Join(theirs, "link")} {
 				err := f.Remove(t.Context(), name)
-				want := "theirs/link cannot be removed: it, or the folder that it is in, belongs to another user (its user id is 0)"
+				want := "theirs/link cannot be removed: it, or the folder that it is in, belongs to another user " +
+					"(its user id is 0)"
 				if job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), want) {
 					t.Errorf("a link to %s: %v", target, err)
 				}
@@ -573,7 +575,8 @@ func TestFilesRemove(t *testing.T) {
 	t.Run("a program that goes on", func(t *testing.T) {
 		f, dir := serve(t, "").files(t), own(t)
 		top := path.Join(dir, "top")
-		program := exec.Command("/bin/sh", "-c", `while :; do mkdir -p "$1/a/b"; : > "$1/a/b/f"; done 2>/dev/null`, "sh", top)
+		program := exec.Command("/bin/sh", "-c", `while :; do mkdir -p "$1/a/b"; : > "$1/a/b/f"; done 2>/dev/null`,
+			"sh", top)
 		program.SysProcAttr = serve(t, "").cmd.SysProcAttr
 		if err := program.Start(); err != nil {
 			t.Fatal(err)

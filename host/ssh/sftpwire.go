@@ -125,7 +125,8 @@ func answer(r *bufio.Reader) ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(head)
 	if n > maxGreeting {
-		return nil, job.Errorf(job.Unavailable, "greet the SFTP server: its answer has %d bytes, more than %d", n, maxGreeting)
+		return nil, job.Errorf(job.Unavailable, "greet the SFTP server: its answer has %d bytes, more than %d", n,
+			maxGreeting)
 	}
 	p := make([]byte, 4+n)
 	if _, err := io.ReadFull(r, p); err != nil {

@@ -129,7 +129,8 @@ func (h *Host) session(shell []string) (*stream, error) {
 	}
 	if err != nil {
 		_ = s.Close()
-		return nil, s.lost(job.ShellBroken, fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
+		return nil, s.lost(job.ShellBroken,
+			fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
 	}
 	return s, nil
 }

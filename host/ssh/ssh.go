@@ -41,13 +41,14 @@ type Config struct {
 	Agent string
 	// Environ is added to the environment of every program, as NAME=value.
 	Environ []string
-	// Shell is the shell, with its options, whose environment programs get, such as [bash, -l]. It is
-	// run once for each connection, so what its login files do counts for all programs. Default: that
-	// of a session without a terminal.
+	// Shell is the shell, with its options, whose environment programs get, such as [bash, -l]. It
+	// is run once for each connection, so what its login files do counts for all programs. Default:
+	// that of a session without a terminal.
 	Shell []string
 	// DialTimeout bounds each way from a name to a session. Default: 30 s.
 	DialTimeout time.Duration
-	// Keepalive is how often a connection is tried, and how long the answer may take. Default: 15 s.
+	// Keepalive is how often a connection is tried, and how long the answer may take. Default: 15
+	// s.
 	Keepalive time.Duration
 	// Answer bounds each request. A shell that takes longer is replaced. Default: 1 min.
 	Answer time.Duration
@@ -63,8 +64,8 @@ type Hop struct {
 	Address string // a name or an IP address; required
 	Port    int    // default: 22
 	User    string // required
-	// HostKeys are the host keys to trust, as lines of authorized_keys. Without one every connection
-	// is refused.
+	// HostKeys are the host keys to trust, as lines of authorized_keys. Without one every
+	// connection is refused.
 	HostKeys []string
 }
 

@@ -33,7 +33,8 @@ import (
 var backends = struct {
 	// jobs of one data folder, and those that many processes share
 	folder, shared func(context.Context, DatabaseConfig) (*Database, error)
-	// files of this machine, for inputs and archives; host.Files is the same for the folders of jobs
+	// files of this machine, for inputs and archives; host.Files is the same for the folders of
+	// jobs
 	files func(base string) files.FS
 	// inputs that are no files of it, but have a URL
 	sources []source

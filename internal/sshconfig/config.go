@@ -42,7 +42,8 @@ func (c Config) Host(name string) (job.Host, error) {
 		return h, err
 	}
 	last := len(hops) - 1
-	h.Address, h.Port, h.User, h.Identities = hops[last].Address, hops[last].Port, hops[last].User, hops[last].Identities
+	h.Address, h.Port, h.User, h.Identities = hops[last].Address, hops[last].Port, hops[last].User,
+		hops[last].Identities
 	h.Jump = append(h.Jump, hops[:last]...)
 	return h, nil
 }

@@ -101,7 +101,8 @@ func TestKey(t *testing.T) {
 			t.Errorf("%s, want %s", got, lab.HostKey)
 		}
 		says(t, ask(t, Asker{Home: h, Agent: filepath.Join(h, "none")}, way, target),
-			"there is no key to log in with at 127.0.0.1, on the way: none is in the agent, and none in ~/.ssh/id_ed25519")
+			"there is no key to log in with at 127.0.0.1, on the way: none is in the agent, and none in "+
+				"~/.ssh/id_ed25519")
 	})
 	t.Run("a usual key file has it", func(t *testing.T) {
 		text, err := os.ReadFile(gate.Key)
@@ -110,7 +111,8 @@ func TestKey(t *testing.T) {
 		}
 		way := hop(gate)
 		way.Identities = nil
-		if got := ask(t, Asker{Home: home(t, map[string]string{"id_ecdsa": string(text)})}, way, target); got != lab.HostKey {
+		if got := ask(t, Asker{Home: home(t, map[string]string{"id_ecdsa": string(text)})}, way,
+			target); got != lab.HostKey {
 			t.Errorf("%s, want %s", got, lab.HostKey)
 		}
 	})
@@ -149,7 +151,8 @@ func TestKey(t *testing.T) {
 				c.Close()
 			}
 		}()
-		says(t, ask(t, Asker{}, job.Hop{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}), "the key of 127.0.0.1:")
+		says(t, ask(t, Asker{}, job.Hop{Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port}),
+			"the key of 127.0.0.1:")
 	})
 }
 
@@ -218,7 +221,10 @@ func TestKnown(t *testing.T) {
 		"nothing":                 {},
 		"the key":                 {text: "[lab.example.org]:2222 " + Line(key) + "\n", known: true},
 		"the key at another port": {text: "lab.example.org " + Line(key) + "\n"},
-		"another key":             {text: "# old\n[lab.example.org]:2222 " + Line(other) + "\n", where: "known_hosts:2"},
+		"another key": {
+			text:  "# old\n[lab.example.org]:2222 " + Line(other) + "\n",
+			where: "known_hosts:2",
+		},
 		"both": {
 			text:  "[lab.example.org]:2222 " + Line(other) + "\n[*.example.org]:2222 " + Line(key) + "\n",
 			known: true,

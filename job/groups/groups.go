@@ -30,8 +30,8 @@ import (
 type Group struct {
 	Tenant string `json:"-"`
 	Key    string `json:"-"`
-	// Block is that of the job that opened the group; where it has AnyCode, code and message are the
-	// newest. The policy is the densest of all its jobs.
+	// Block is that of the job that opened the group; where it has AnyCode, code and message are
+	// the newest. The policy is the densest of all its jobs.
 	Block  job.Block `json:"block"`
 	Opened time.Time `json:"opened"`
 

@@ -146,7 +146,8 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 // plain returns a new job with what its maker says of it.
 func plain(n *job.Job) job.Job {
 	j := job.Job{
-		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine, Watch: n.Watch,
+		ID: n.ID, Owner: n.Owner, Kind: n.Kind, Name: n.Name, App: n.App, Queue: n.Queue, Machine: n.Machine,
+		Watch:       n.Watch,
 		Priority:    n.Priority,
 		MaxAttempts: n.MaxAttempts, Due: micros(n.Due), Parent: n.Parent, ExternalID: n.ExternalID, Trace: n.Trace,
 		Request: n.Request, Notes: n.Notes,

@@ -112,7 +112,8 @@ and apply it again, for a work folder, variables or a shell of its own.`,
 					}
 					if s.Host.From == "" {
 						return term.Usagef("the folder of the server is elsewhere: give --from, the id of the machine "+
-							"that reaches %s, as %s shows it, or --everywhere", ssh, term.Typed(cmd, "pawl workers -o wide"))
+							"that reaches %s, as %s shows it, or --everywhere", ssh,
+							term.Typed(cmd, "pawl workers -o wide"))
 					}
 				}
 				return applySystem(ctx, cmd, at, &s, 0, "made")
@@ -124,8 +125,9 @@ and apply it again, for a work folder, variables or a shell of its own.`,
 		"with or without user@")
 	cmd.Flags().StringVar(&config, "ssh-config", "", "the file to read in place of ~/.ssh/config")
 	cmd.Flags().StringVar(&via, "via", job.ViaNative, "what makes the connection: native, or openssh, the ssh program")
-	cmd.Flags().StringVar(&from, "from", "", "the id of the machine that holds what reaches the host (default: that of "+
-		"the data folder)")
+	cmd.Flags().StringVar(&from, "from", "",
+		"the id of the machine that holds what reaches the host (default: that of "+
+			"the data folder)")
 	cmd.Flags().BoolVar(&everywhere, "everywhere", false, "each machine of the service holds what reaches the host")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask whether the keys shall be trusted")
 	cmd.MarkFlagsMutuallyExclusive("from", "everywhere")
@@ -159,8 +161,9 @@ said yes. Jobs that are blocked because a key has changed go on at the next test
 			case s.Host.Kind != job.HostSSH:
 				return job.Errorf(job.Invalid, "system %s is not reached by ssh: it has no key to trust", s.Name)
 			case s.Host.Via == job.ViaOpenSSH:
-				return job.Errorf(job.Invalid, "the ssh program reaches system %s, and trusts what stands in known_hosts: "+
-					"log in once with ssh %s", s.Name, s.Host.Address)
+				return job.Errorf(job.Invalid,
+					"the ssh program reaches system %s, and trusts what stands in known_hosts: "+
+						"log in once with ssh %s", s.Name, s.Host.Address)
 			}
 			t, err := newTruster(cmd, yes)
 			if err != nil {
@@ -174,9 +177,10 @@ said yes. Jobs that are blocked because a key has changed go on at the next test
 				fmt.Fprintf(cmd.OutOrStdout(), "system %s unchanged\n", s.Name)
 				return nil
 			}
-			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				return applySystem(ctx, cmd, at, &s, was.Version, "replaced")
-			})(cmd, args)
+			return target.With(target.OpenWriting,
+				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+					return applySystem(ctx, cmd, at, &s, was.Version, "replaced")
+				})(cmd, args)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask whether the keys shall be trusted")
@@ -286,8 +290,9 @@ func (t *truster) trustLast(ctx context.Context, hops []job.Hop) (changed bool, 
 			fmt.Fprintf(out, "  %s has another key than the new one.\n", where)
 		}
 	case where != "":
-		return false, job.Errorf(job.Denied, "%s has the key %s, but %s has another one for it: find out which is right; "+
-			"if it is the new one, remove the other with ssh-keygen -R", name, sshconfig.Fingerprint(line), where)
+		return false, job.Errorf(job.Denied,
+			"%s has the key %s, but %s has another one for it: find out which is right; "+
+				"if it is the new one, remove the other with ssh-keygen -R", name, sshconfig.Fingerprint(line), where)
 	case known:
 		fmt.Fprintf(out, "%s: its key is known already, from known_hosts: %s\n", name, sshconfig.Fingerprint(line))
 		hop.HostKeys = []string{line}

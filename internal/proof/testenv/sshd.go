@@ -31,10 +31,11 @@ type SSHOptions struct {
 	Shell string
 	// MaxSessions is how many sessions the server grants each connection; default 200.
 	MaxSessions int
-	// MaxStartups is how many connections may be in their login at once, as in sshd_config(5), such as
-	// "1" or "1:30:2"; default 100.
+	// MaxStartups is how many connections may be in their login at once, as in sshd_config(5), such
+	// as "1" or "1:30:2"; default 100.
 	MaxStartups string
-	// Lines are added to its configuration. They come first, and sshd takes the first value it reads.
+	// Lines are added to its configuration. They come first, and sshd takes the first value it
+	// reads.
 	Lines []string
 }
 
@@ -176,7 +177,8 @@ func (s *SSH) account(shell string) error {
 	name := "pawl-test-" + shell
 	u, err := user.Lookup(name)
 	if err != nil {
-		// A new account is locked, also for keys. The password '*' unlocks it and lets no password in.
+		// A new account is locked, also for keys. The password '*' unlocks it and lets no password
+		// in.
 		for _, args := range [][]string{{"useradd", "-m", "-s", path, name}, {"usermod", "-p", "*", name}} {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
