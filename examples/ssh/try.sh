@@ -53,11 +53,12 @@ sed 's/^name:/system: lab\nname:/' examples/wordcount/job.yaml >"$dir/job.yaml"
 cp examples/wordcount/poem.txt "$dir"
 "$pawl" run "$dir/job.yaml"
 
-say 'The sweep of examples/pi: twenty jobs. In the middle pawl is killed (kill -9)'
+say 'The sweep of examples/pi: twenty jobs, four at once. In the middle pawl is killed (kill -9)'
+"$pawl" limits set system/lab 4
 sed 's/^defaults:/defaults:\n  system: lab/' examples/pi/jobs.yaml >"$dir/jobs.yaml"
 "$pawl" run "$dir/jobs.yaml" >"$dir/first.log" 2>&1 &
 run=$!
-until grep -q 'FINISHED' "$dir/first.log"; do sleep 0.1; done
+until "$pawl" list --state RUNNING -o name | grep -q .; do sleep 0.1; done
 kill -9 $run
 wait $run || true
 run=''
