@@ -25,7 +25,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 
 # The packages whose tests take longest begin first, so that no core is idle in the end. Most tests wait for something now and
 # then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
-# took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends (GORACE).
+# took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends (GORACE). What vet finds
+# is found by make check and make lint.
 LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs
 TESTS   := PAWL_TEST_REQUIRE=1 GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) run ./internal/proof/slowest
 
@@ -56,7 +57,7 @@ check: ## While you work: vet, and the quick tests, without the race detector an
 .PHONY: test
 test: deps ## Run every test under the race detector; a missing server is a failure
 	@echo "testing: six minutes on two cores; longer the first time, when all of it is compiled for the race detector"
-	CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags=-w -p 3 -parallel 4 -timeout 15m $(LONGEST) ./...
+	CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags=-w -vet=off -p 3 -parallel 4 -timeout 15m $(LONGEST) ./...
 
 .PHONY: test-long
 test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
