@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
 )
 
 // A census is what is known of the processes of the machine. Linux hands out pids in a circle,
@@ -42,7 +44,7 @@ type census struct {
 // A sight is a process as it was when it was first seen. For a process in the session of a running
 // child only pid and session are known.
 type sight struct {
-	stat
+	procfs.Stat
 	marks
 	ended bool
 }
@@ -147,7 +149,7 @@ func (c *census) doubt(from, last int) {
 		}
 		for _, s := range slices.Clone(c.sessions[pid]) { // they have left it, or another could not have its number
 			c.forget(s)
-			c.doubted[s.pid] = s
+			c.doubted[s.PID] = s
 		}
 	}
 }
@@ -200,14 +202,14 @@ func (c *census) meet(h *Host, pid int) error {
 		return err
 	}
 	c.known[pid] = s
-	c.sessions[s.session] = append(c.sessions[s.session], s)
+	c.sessions[s.Session] = append(c.sessions[s.Session], s)
 	return nil
 }
 
 func (c *census) sight(h *Host, pid int) (*sight, error) {
 	// A session costs a fiftieth of what /proc/PID/stat costs.
 	session, err := unix.Getsid(pid)
-	s := &sight{stat: stat{pid: pid, session: session}}
+	s := &sight{Stat: procfs.Stat{PID: pid, Session: session}}
 	switch {
 	case gone(err):
 		return nil, err
@@ -223,8 +225,8 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 	case err != nil:
 		return nil, err
 	}
-	s.stat, s.ended = st, !st.alive()
-	if d := c.doubted[pid]; d != nil && d.whole && d.start == s.start && d.session == s.session && d.name == s.name {
+	s.Stat, s.ended = st, !st.Alive()
+	if d := c.doubted[pid]; d != nil && d.whole && d.Start == s.Start && d.Session == s.Session && d.Name == s.Name {
 		c.mark(s, d.marks)
 	} else if age(st) < youth { // it may be gone soon
 		c.learn(s)
@@ -237,7 +239,7 @@ func (c *census) sight(h *Host, pid int) (*sight, error) {
 // learn reads the marks of a process. If it is just becoming another program, it is read again
 // later.
 func (c *census) learn(s *sight) {
-	if c.mark(s, readMarks(s.pid)); s.whole {
+	if c.mark(s, readMarks(s.PID)); s.whole {
 		delete(c.unread, s)
 	} else {
 		c.unread[s] = true
@@ -249,11 +251,11 @@ func (c *census) learn(s *sight) {
 // member.
 func (c *census) read(since uint64) (gone bool) {
 	for s := range c.unread {
-		if s.start < since || s.ended {
+		if s.Start < since || s.ended {
 			continue
 		}
 		c.learn(s)
-		if now, err := readStat(s.pid); err != nil || now.start != s.start || !now.alive() {
+		if now, err := readStat(s.PID); err != nil || now.Start != s.Start || !now.Alive() {
 			s.ended, gone = true, true
 		}
 	}
@@ -269,22 +271,22 @@ func (c *census) mark(s *sight, m marks) {
 }
 
 func (c *census) forget(s *sight) {
-	delete(c.known, s.pid)
+	delete(c.known, s.PID)
 	delete(c.unread, s)
 	delete(c.marked, s)
-	rest := slices.DeleteFunc(c.sessions[s.session], func(other *sight) bool { return other == s })
-	if c.sessions[s.session] = rest; len(rest) == 0 {
-		delete(c.sessions, s.session)
+	rest := slices.DeleteFunc(c.sessions[s.Session], func(other *sight) bool { return other == s })
+	if c.sessions[s.Session] = rest; len(rest) == 0 {
+		delete(c.sessions, s.Session)
 	}
 }
 
 // age returns how long ago a process was started.
-func age(s stat) time.Duration {
+func age(s procfs.Stat) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		return 0
 	}
-	return time.Duration(t.Nano()) - time.Duration(s.start)*(time.Second/ticks)
+	return time.Duration(t.Nano()) - time.Duration(s.Start)*(time.Second/ticks)
 }
 
 // leads reports whether a session is the one of a child that runs.

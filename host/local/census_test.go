@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
 )
 
 // crowd makes the census know of so many processes that a look goes through the pids since the list,
@@ -24,7 +25,7 @@ func crowd(h *Host, some func(pids int) int) {
 		defer h.census.mu.Unlock()
 		for i := range margin + some(h.census.pids) {
 			if pid := -1 - i; h.census.known[pid] == nil {
-				h.census.known[pid] = &sight{stat: stat{pid: pid}}
+				h.census.known[pid] = &sight{Stat: procfs.Stat{PID: pid}}
 			}
 		}
 		return err
@@ -105,7 +106,7 @@ func TestCensusEnds(t *testing.T) {
 	for pid, session := range map[int]int{
 		1: 1, 5: 1, 6: 6, 7: 6, 20: 2, 31_999: 31_999, 32_000: 32_000, 32_001: 32_000, 32_767: 32_767,
 	} {
-		s := &sight{stat: stat{pid: pid, session: session}}
+		s := &sight{Stat: procfs.Stat{PID: pid, Session: session}}
 		c.known[pid], c.sessions[session] = s, append(c.sessions[session], s)
 	}
 	c.doubt(32_000, 5)
@@ -151,7 +152,7 @@ func TestMarksOfTheBusy(t *testing.T) {
 	empty := begin([]string{}, "/bin/sleep", "600")
 	hosttest.Until(t, "it is another program", func() bool {
 		s, err := readStat(empty)
-		return err == nil && s.name == "sleep"
+		return err == nil && s.Name == "sleep"
 	})
 	if m := readMarks(empty); !m.whole {
 		t.Error("it is not known that an environment is empty")

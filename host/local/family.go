@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
 )
 
 // tries is how often Members looks again because a member has ended.
@@ -70,7 +70,7 @@ func (h *Host) Members(ctx context.Context, fs []host.Family) (all [][]host.Memb
 // while it names a session, so then the session is gone.
 func taken(leader host.Process) bool {
 	s, err := readStat(leader.PID)
-	return err == nil && s.start != leader.Start
+	return err == nil && s.Start != leader.Start
 }
 
 // A roll finds the members of families.
@@ -92,20 +92,20 @@ func (r *roll) call(c *census, met bool) (all [][]host.Member, ended bool, err e
 	all = make([][]host.Member, len(r.families))
 	add := func(s *sight, i int) error {
 		leader := r.families[i].Leader
-		if s.ended || s.pid == leader.PID && (s.start == 0 || s.start == leader.Start) {
+		if s.ended || s.PID == leader.PID && (s.Start == 0 || s.Start == leader.Start) {
 			return nil
 		}
-		m, err := r.member(s.pid, i)
+		m, err := r.member(s.PID, i)
 		if err != nil {
 			return err
 		}
-		if m.PID == 0 || s.start != 0 && m.Start != s.start {
+		if m.PID == 0 || s.Start != 0 && m.Start != s.Start {
 			if s.ended, ended = true, true; !met {
 				return nil
 			}
 			m = host.Member{
-				Process: host.Process{PID: s.pid, Start: cmp.Or(s.start, leader.Start), Boot: r.boot},
-				Parent:  s.parent, Name: s.name,
+				Process: host.Process{PID: s.PID, Start: cmp.Or(s.Start, leader.Start), Boot: r.boot},
+				Parent:  s.Parent, Name: s.Name,
 			}
 		}
 		if m.Start >= leader.Start { // else it is of another session, which had the number before
@@ -150,15 +150,15 @@ func (r *roll) bears(s *sight) (i int, ours bool) {
 func (r *roll) member(pid, i int) (m host.Member, err error) {
 	s, err := readStat(pid)
 	switch {
-	case gone(err) || err == nil && !s.alive():
+	case gone(err) || err == nil && !s.Alive():
 		return m, nil
 	case err != nil:
 		return m, err
 	}
 	now := readMarks(pid)
 	return host.Member{
-		Process: host.Process{PID: pid, Start: s.start, Boot: r.boot}, Parent: s.parent, Name: s.name,
-		User: ownerOf(pid), State: s.state,
+		Process: host.Process{PID: pid, Start: s.Start, Boot: r.boot}, Parent: s.Parent, Name: s.Name,
+		User: ownerOf(pid), State: s.State,
 		Numbered: now.locks != 0 && now.locks == r.families[i].Locks, Kept: now.keep,
 	}, nil
 }
@@ -181,19 +181,11 @@ func readMarks(pid int) marks {
 	var room [2048]byte
 	dir := "/proc/" + strconv.Itoa(pid)
 	if n, err := readOnce(dir+"/limits", room[:]); err == nil {
-		m.locks = lockLimit(room[:n])
+		m.locks = procfs.LockLimit(room[:n])
 	}
 	env, whole := environOf(pid)
 	m.whole = whole
-	for v := range bytes.SplitSeq(env, []byte{0}) {
-		name, value, _ := bytes.Cut(v, []byte("="))
-		switch string(name) {
-		case host.LaunchVariable:
-			m.launch = string(value)
-		case host.KeepVariable:
-			m.keep = string(value) == "1"
-		}
-	}
+	m.launch, m.keep = procfs.Marks(env)
 	return m
 }
 
@@ -220,29 +212,14 @@ func environOf(pid int) (env []byte, whole bool) {
 		env, _ = io.ReadAll(io.LimitReader(f, environment)) // it may be gone by now
 		f.Close()
 		now, err := readStat(pid)
-		if err != nil || !now.alive() || now.image != 0 && now.image == before.image {
+		if err != nil || !now.Alive() || now.Image != 0 && now.Image == before.Image {
 			return env, true
 		}
-		if before = now; now.image == 0 {
+		if before = now; now.Image == 0 {
 			<-time.After(becoming) // too short for a context to end it
 		}
 	}
 	return env, false
-}
-
-// lockLimit reads the hard limit of file locks out of /proc/PID/limits; 0: there is none.
-func lockLimit(limits []byte) uint64 {
-	_, rest, _ := bytes.Cut(limits, []byte("Max file locks"))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) < 2 {
-		return 0
-	}
-	n, err := strconv.ParseUint(string(fields[1]), 10, 64)
-	if err != nil { // "unlimited"
-		return 0
-	}
-	return n
 }
 
 // ownerOf returns the name of a process's user, or the number if the user has no name. It is "" if

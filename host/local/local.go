@@ -226,7 +226,7 @@ func (h *Host) start(ctx context.Context, c host.Command) (host.Process, error) 
 	if err != nil {
 		return host.Process{}, err // the reaper knows the child
 	}
-	p.Start = s.start
+	p.Start = s.Start
 	h.children[pid] = p
 	return p.Process, nil
 }

@@ -371,34 +371,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	const rest = " S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"
-	want := stat{pid: 7, state: 'S', parent: 1, session: 30, threads: 1, start: 4242}
-	for _, name := range []string{"sh", "a b", ") Z 1 2 3", "(", "((()))", "", "new\nline"} {
-		want.name = name
-		got, err := parseStat([]byte("7 (" + name + ")" + rest))
-		if err != nil || got != want {
-			t.Errorf("%q: %+v, %v", name, got, err)
-		}
-	}
-	zombie := strings.Replace(rest, "S", "Z", 1)
-	for text, alive := range map[string]bool{
-		rest: true, zombie: false, strings.Replace(rest, "S", "X", 1): false, strings.Replace(rest, "S", "T", 1): true,
-		strings.Replace(zombie, "20 0 1 0", "20 0 2 0", 1): true, // its other thread runs
-	} {
-		if s, err := parseStat([]byte("7 (sh)" + text)); err != nil || s.alive() != alive {
-			t.Errorf("%q: alive %t, %v", text, s.alive(), err)
-		}
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("7 (sh) S 1 20 30 0 -1 4194560 95 0 0 0 0 0 0 0 20 0 1 0 4242 2576384 200 18446744073709551615\n"))
-	f.Add([]byte("7 (sh"))
-	f.Add([]byte(")("))
-	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b) })
-}
-
 // A process whose first thread has ended is a zombie by its state, and alive.
 func TestAProcessWithoutItsFirstThreadIsAlive(t *testing.T) {
 	python, err := exec.LookPath("python3")
@@ -417,7 +389,7 @@ ctypes.CDLL(None).syscall(60, 0)`) // exit(2) of one thread, on amd64
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.state == 'Z'
+		return s.State == 'Z'
 	})
 	if !isAlive(t, h, p) {
 		t.Error("it is dead")

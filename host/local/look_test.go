@@ -104,16 +104,3 @@ func TestWhoStopsWaitingForALookEndsItForNobody(t *testing.T) {
 		}
 	})
 }
-
-func TestLockLimit(t *testing.T) {
-	head := "Limit                     Soft Limit           Hard Limit           Units     \n"
-	for text, want := range map[string]uint64{
-		"": 0, head: 0, "Max file locks": 0,
-		head + "Max file locks            unlimited            unlimited            locks     \n":      0,
-		head + "Max file locks            5                    77777777777          locks     \nMax x": 77777777777,
-	} {
-		if got := lockLimit([]byte(text)); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
-	}
-}

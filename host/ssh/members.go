@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -26,7 +27,7 @@ type census struct {
 
 // A sight is a process, with its marks.
 type sight struct {
-	stat
+	procfs.Stat
 	uid    string
 	locks  uint64
 	launch string
@@ -95,7 +96,7 @@ func roll(f facts, fs []host.Family, seen map[int]sight) [][]host.Member {
 			continue // nothing outlives a boot
 		}
 		// The kernel gives a pid to nobody while it names a session.
-		if s, is := seen[family.Leader.PID]; family.Leader.PID > 1 && (!is || s.start == family.Leader.Start) {
+		if s, is := seen[family.Leader.PID]; family.Leader.PID > 1 && (!is || s.Start == family.Leader.Start) {
 			leaders[family.Leader.PID] = i
 		}
 		if family.Locks != 0 {
@@ -112,10 +113,10 @@ func roll(f facts, fs []host.Family, seen map[int]sight) [][]host.Member {
 			i, ours = launches[s.launch]
 		}
 		if !ours {
-			i, ours = leaders[s.session]
+			i, ours = leaders[s.Session]
 		}
-		if !ours || !s.alive() || s.start < fs[i].Leader.Start ||
-			pid == fs[i].Leader.PID && s.start == fs[i].Leader.Start {
+		if !ours || !s.Alive() || s.Start < fs[i].Leader.Start ||
+			pid == fs[i].Leader.PID && s.Start == fs[i].Leader.Start {
 			continue
 		}
 		user := s.uid
@@ -126,8 +127,8 @@ func roll(f facts, fs []host.Family, seen map[int]sight) [][]host.Member {
 			user = "root"
 		}
 		all[i] = append(all[i], host.Member{
-			Process: host.Process{PID: pid, Start: s.start, Boot: f.boot}, Parent: s.parent, Name: s.name, User: user,
-			State: s.state, Numbered: s.locks != 0 && s.locks == fs[i].Locks, Kept: s.keep,
+			Process: host.Process{PID: pid, Start: s.Start, Boot: f.boot}, Parent: s.Parent, Name: s.Name, User: user,
+			State: s.State, Numbered: s.locks != 0 && s.locks == fs[i].Locks, Kept: s.keep,
 		})
 	}
 	for _, members := range all {
@@ -157,10 +158,10 @@ func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(m
 		for pid, s := range stats {
 			old, is := known[pid]
 			switch {
-			case !s.alive() || s.start < since:
-				seen[pid] = sight{stat: s}
-			case is && old.start == s.start && old.image == s.image:
-				old.stat = s
+			case !s.Alive() || s.Start < since:
+				seen[pid] = sight{Stat: s}
+			case is && old.Start == s.Start && old.Image == s.Image:
+				old.Stat = s
 				seen[pid] = old
 			default:
 				unread = append(unread, pid)
@@ -201,12 +202,12 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 		whole := len(unread) == 0
 		for _, pid := range found {
 			s, is := l.alive[pid]
-			if is && s.start == seen[pid].start {
+			if is && s.Start == seen[pid].Start {
 				old := seen[pid]
-				if s.image != old.image { // it is another program by now: what is known of it is not its own
-					unread, whole, s.image = append(unread, pid), false, 0
+				if s.Image != old.Image { // it is another program by now: what is known of it is not its own
+					unread, whole, s.Image = append(unread, pid), false, 0
 				}
-				old.stat = s
+				old.Stat = s
 				seen[pid] = old
 			} else if whole = false; look < fewLooks {
 				delete(seen, pid) // it may have started another
@@ -218,11 +219,11 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 			switch old, before := seen[pid]; {
 			case !is:
 				unread, whole = append(unread, pid), false
-			case s.alive():
+			case s.Alive():
 				seen[pid] = s
-			case !before || old.alive() || old.start != s.start:
+			case !before || old.Alive() || old.Start != s.Start:
 				// It was alive when it was listed, and may have started another since.
-				if whole = false; look < fewLooks || !before || old.start != s.start {
+				if whole = false; look < fewLooks || !before || old.Start != s.Start {
 					seen[pid] = s
 				}
 			}
@@ -238,7 +239,7 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 }
 
 // stats lists all processes, and the number of the one that started last before that.
-func (h *Host) stats(ctx context.Context) (map[int]stat, int, error) {
+func (h *Host) stats(ctx context.Context) (map[int]procfs.Stat, int, error) {
 	out, err := h.tell(ctx, `(cd /proc && read -r one five fifteen runs last <loadavg &&
 set -- [0-9]* && echo "$last $*" &&
 printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024) 2>/dev/null; true`)
@@ -254,24 +255,24 @@ printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024) 2>/dev/null; tr
 	for i, pid := range pids[1:] {
 		names[i] = strconv.Itoa(pid) + "/stat"
 	}
-	stats := map[int]stat{}
+	stats := map[int]procfs.Stat{}
 	for _, text := range heads([]byte(rest), names) {
-		s, err := parseStat(text)
+		s, err := procfs.ParseStat(text)
 		if err != nil {
 			continue // it has ended
 		}
-		stats[s.pid] = s
+		stats[s.PID] = s
 	}
 	return stats, pids[0], nil
 }
 
 // A look is what one request says of processes.
 type look struct {
-	last   int           // the number of the process that started last before that
-	alive  map[int]stat  // those asked for by their number alone
-	listed []int         // those of this account that had to be read
-	read   map[int]sight // those of them that could be read
-	others map[int]sight // of other accounts
+	last   int                 // the number of the process that started last before that
+	alive  map[int]procfs.Stat // those asked for by their number alone
+	listed []int               // those of this account that had to be read
+	read   map[int]sight       // those of them that could be read
+	others map[int]sight       // of other accounts
 }
 
 // marks asks whether members are alive, and reads others: those given, and those with a number
@@ -279,7 +280,7 @@ type look struct {
 // before a program has read all of it. A process that was a zombie before the list was made started
 // nobody after it.
 func (h *Host) marks(ctx context.Context, uid string, members, pids []int, last int) (look, error) {
-	l := look{alive: map[int]stat{}, read: map[int]sight{}, others: map[int]sight{}}
+	l := look{alive: map[int]procfs.Stat{}, read: map[int]sight{}, others: map[int]sight{}}
 	var names []string
 	for _, pid := range members {
 		names = append(names, strconv.Itoa(pid)+"/stat")
@@ -326,7 +327,7 @@ echo @
 	}
 	files := heads([]byte(rest), names)
 	for _, pid := range members {
-		if s, err := parseStat(files[strconv.Itoa(pid)+"/stat"]); err == nil && s.alive() {
+		if s, err := procfs.ParseStat(files[strconv.Itoa(pid)+"/stat"]); err == nil && s.Alive() {
 			l.alive[pid] = s
 		}
 	}
@@ -338,9 +339,9 @@ echo @
 			continue // the rest of a name with a line break
 		}
 		l.listed = append(l.listed, pid)
-		if s, err := parseStat([]byte(line)); err == nil && (locks != "" || !s.alive()) {
+		if s, err := procfs.ParseStat([]byte(line)); err == nil && (locks != "" || !s.Alive()) {
 			n, _ := strconv.ParseUint(locks, 10, 64) // 0 for "unlimited"
-			l.read[pid] = sight{stat: s, locks: n}
+			l.read[pid] = sight{Stat: s, locks: n}
 		}
 	}
 	for _, pid := range all {
@@ -350,9 +351,9 @@ echo @
 			if ok {
 				l.others[pid] = s
 			}
-		case ok && s.alive():
+		case ok && s.Alive():
 			l.read[pid] = s
-		case s.alive():
+		case s.Alive():
 			delete(l.read, pid) // it is about to become another program: the next look reads it
 		}
 	}
@@ -362,31 +363,24 @@ echo @
 // whole makes a sight of the files of a process. It is not whole if the process became another
 // program meanwhile, or has ended.
 func whole(files map[string][]byte, pid string) (s sight, ok bool) {
-	before, err1 := parseStat(files[pid+"/./stat"])
-	after, err2 := parseStat(files[pid+"/././stat"])
+	before, err1 := procfs.ParseStat(files[pid+"/./stat"])
+	after, err2 := procfs.ParseStat(files[pid+"/././stat"])
 	environ, readable := files[pid+"/environ"]
 	_, uid, is := bytes.Cut(files[pid+"/status"], []byte("\nUid:"))
 	if err1 != nil || err2 != nil || !is {
-		return sight{stat: stat{state: 'X'}}, false
+		return sight{Stat: procfs.Stat{State: 'X'}}, false
 	}
-	if before.start != after.start || before.image != after.image {
-		return sight{stat: after}, false
+	if before.Start != after.Start || before.Image != after.Image {
+		return sight{Stat: after}, false
 	}
 	// It has no environment for now. Threads of the kernel never have one, and of what may not be
 	// read the image is hidden too.
-	if after.alive() && after.session != 0 && (readable && len(environ) == 0 && after.image == 0 ||
-		!readable && after.image != 0) {
-		return sight{stat: after}, false
+	if after.Alive() && after.Session != 0 && (readable && len(environ) == 0 && after.Image == 0 ||
+		!readable && after.Image != 0) {
+		return sight{Stat: after}, false
 	}
-	s = sight{stat: after, uid: string(bytes.Fields(uid)[0]), locks: lockLimit(files[pid+"/limits"])}
-	for v := range bytes.SplitSeq(environ, []byte{0}) {
-		switch name, value, _ := bytes.Cut(v, []byte("=")); string(name) {
-		case host.LaunchVariable:
-			s.launch = string(value)
-		case host.KeepVariable:
-			s.keep = string(value) == "1"
-		}
-	}
+	s = sight{Stat: after, uid: string(bytes.Fields(uid)[0]), locks: procfs.LockLimit(files[pid+"/limits"])}
+	s.launch, s.keep = procfs.Marks(environ)
 	return s, true
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -156,11 +157,11 @@ echo "$pawl_start"`)
 	case "P":
 		return host.Process{}, &fs.PathError{Op: "start", Path: what, Err: fs.ErrPermission}
 	}
-	st, err := parseStat([]byte(what))
+	st, err := procfs.ParseStat([]byte(what))
 	if kind != "S" || err != nil {
 		return host.Process{}, fmt.Errorf("start %s: its shell answers %q, see also %s", c.Argv[0], clip(out), c.Stderr)
 	}
-	p := host.Process{PID: st.pid, Start: st.start, Boot: s.facts.boot}
+	p := host.Process{PID: st.PID, Start: st.Start, Boot: s.facts.boot}
 	s.facts.clock.atLeast(p.Started())
 	return p, nil
 }
@@ -189,8 +190,8 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 		}
 		for _, text := range heads([]byte(out), few) {
 			// A process that ends while it is read has an empty file.
-			if st, err := parseStat(text); err == nil && st.alive() {
-				starts[st.pid] = st.start
+			if st, err := procfs.ParseStat(text); err == nil && st.Alive() {
+				starts[st.PID] = st.Start
 			}
 		}
 	}
@@ -261,59 +262,4 @@ func heads(out []byte, names []string) map[string][]byte {
 		files[name] = out[from:]
 	}
 	return files
-}
-
-// stat is what is used of /proc/PID/stat.
-type stat struct {
-	name                 string
-	pid, parent, session int
-	state                byte
-	threads              int
-	start                uint64
-	image                uint64 // tells one program that it becomes from the next; 0: it is becoming one
-}
-
-// alive reports whether it still runs. The first thread of a process may be a zombie while others
-// run.
-func (s stat) alive() bool {
-	return s.state != 'Z' && s.state != 'X' && s.state != 'x' || s.threads > 1
-}
-
-// parseStat reads proc_pid_stat(5). The second field is the name of the program in parentheses and
-// may hold anything, so the others are counted from the last closing one.
-func parseStat(b []byte) (s stat, err error) {
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 1 || end < open {
-		return s, fmt.Errorf("no name in %q", clip(b))
-	}
-	f := strings.Fields(string(b[end+1:])) // f[i] is field i+3
-	if len(f) < 26 {
-		return s, fmt.Errorf("too few fields in %q", clip(b))
-	}
-	var errs [6]error
-	s.name, s.state = string(b[open+1:end]), f[0][0]
-	s.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(b[:open])))
-	s.parent, errs[1] = strconv.Atoi(f[1])
-	s.session, errs[2] = strconv.Atoi(f[3])
-	s.threads, errs[3] = strconv.Atoi(f[17])
-	s.start, errs[4] = strconv.ParseUint(f[19], 10, 64)
-	if f[24] != "0" {
-		s.image, errs[5] = strconv.ParseUint(f[25], 10, 64)
-	}
-	return s, errors.Join(errs[:]...)
-}
-
-// lockLimit reads the hard limit of file locks out of /proc/PID/limits; 0: there is none.
-func lockLimit(limits []byte) uint64 {
-	_, rest, _ := bytes.Cut(limits, []byte("Max file locks"))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) < 2 {
-		return 0
-	}
-	n, err := strconv.ParseUint(string(fields[1]), 10, 64)
-	if err != nil { // "unlimited"
-		return 0
-	}
-	return n
 }

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/pkg/sftp"
-
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/files/sftp"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 // remote is the session of SFTP that all callers share.
 type remote struct {
-	files  *farFS
+	files  *sftp.FS
 	turn   chan struct{} // whoever has put its token in may change what follows
 	client *sftp.Client
 	input  *input
@@ -21,7 +21,7 @@ type remote struct {
 
 // An input is what a client writes to. The client closes it when the session hangs.
 type input struct {
-	*stream
+	*connection.Session
 	once   sync.Once
 	closed chan struct{}
 }
@@ -29,7 +29,7 @@ type input struct {
 func (i *input) Close() error {
 	i.once.Do(func() {
 		close(i.closed)
-		_ = i.stream.Close()
+		_ = i.Session.Close()
 	})
 	return nil
 }
@@ -48,22 +48,22 @@ func (h *Host) sftp(ctx context.Context) (*sftp.Client, error) {
 		if r.client != nil {
 			select {
 			case <-r.input.closed:
-			case <-r.input.line.done():
+			case <-r.input.Gone():
 			default:
 				return r.client, nil
 			}
 		}
-		s, err := h.open("", true)
+		s, err := h.pool.OpenSFTP()
 		if err != nil {
 			return nil, err
 		}
-		in := &input{stream: s, closed: make(chan struct{})}
-		late := s.expire(h.cfg.Answer)
+		in := &input{Session: s, closed: make(chan struct{})}
+		late := s.Expire(h.cfg.Answer)
 		defer late.Stop()
-		client, err := newSFTP(s, in)
+		client, err := sftp.Connect(s, in)
 		if err != nil {
 			_ = in.Close()
-			return nil, s.lost(job.ChannelRefused, fmt.Errorf("%s serves no SFTP: %w", h.cfg.Address, err))
+			return nil, s.Lost(job.ChannelRefused, fmt.Errorf("%s serves no SFTP: %w", h.cfg.Address, err))
 		}
 		r.client, r.input = client, in
 		h.goes(func() {

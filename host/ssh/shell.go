@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/internal/procfs"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -83,7 +85,7 @@ func (h *Host) sh(ctx context.Context) (*shell, error) {
 
 // A shell is a long session of /bin/sh. Requests wait in line there.
 type shell struct {
-	stream *stream
+	stream *connection.Session
 	nonce  string // no output has it by chance
 	bound  time.Duration
 	queue  chan *request
@@ -111,8 +113,8 @@ type request struct {
 
 // session starts /bin/sh and skips what login files print. The shell of Config.Shell, if it is to
 // count, is between the two: nothing of it is on a command line of the login shell.
-func (h *Host) session(shell []string) (*stream, error) {
-	s, err := h.open("exec /bin/sh -s", false)
+func (h *Host) session(shell []string) (*connection.Session, error) {
+	s, err := h.pool.Open("exec /bin/sh -s")
 	if err != nil || len(shell) == 0 {
 		return s, err
 	}
@@ -121,7 +123,7 @@ func (h *Host) session(shell []string) (*stream, error) {
 		words.WriteString(quote(w) + " ")
 	}
 	nonce := rand.Text()
-	late := s.expire(h.cfg.Answer)
+	late := s.Expire(h.cfg.Answer)
 	defer late.Stop()
 	_, err = fmt.Fprintf(s, "{ echo %s; exec %s -c 'exec /bin/sh -s'\n}\n", nonce, words.String())
 	if err == nil {
@@ -129,7 +131,7 @@ func (h *Host) session(shell []string) (*stream, error) {
 	}
 	if err != nil {
 		_ = s.Close()
-		return nil, s.lost(job.ShellBroken,
+		return nil, s.Lost(job.ShellBroken,
 			fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
 	}
 	return s, nil
@@ -171,7 +173,7 @@ func (s *shell) works() bool {
 	select {
 	case <-s.dead:
 		return false
-	case <-s.stream.line.done():
+	case <-s.stream.Gone():
 		return false
 	default:
 		return true
@@ -215,7 +217,7 @@ func (s *shell) write() {
 			}
 		}
 		if _, err := s.stream.Write(text.Bytes()); err != nil {
-			s.fail(s.stream.lost(job.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
+			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
 			return
 		}
 	}
@@ -261,7 +263,7 @@ func (s *shell) read() {
 		}
 		seen = max(0, len(text)-64) // a mark may be there in part
 		if err != nil {
-			s.fail(s.stream.lost(job.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
+			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
 			return
 		}
 	}
@@ -315,7 +317,7 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 // hangs ends a shell whose first request takes too long. Those behind it have not run; whether they
 // will, nobody knows.
 func (s *shell) hangs() {
-	s.stream.kill()
+	s.stream.Kill()
 	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
 }
 
@@ -381,7 +383,7 @@ echo @; "$pawl_cat" /proc/self/environ`)
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 			"what the shell of %s answers: %w", h.cfg.Address, err)}
 	}
-	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], lockLimit([]byte(lines[6]))
+	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], procfs.LockLimit([]byte(lines[6]))
 	f.clock.saw(time.Duration(up * float64(time.Second)))
 	for v := range strings.SplitSeq(strings.TrimSuffix(environ, "\x00"), "\x00") {
 		// What the shell itself sets differs from program to program.

@@ -10,17 +10,18 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/ssh"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
 func config(s *testenv.SSH) ssh.Config {
-	return ssh.Config{
+	return ssh.Config{Config: connection.Config{
 		ID:         "far",
-		Hop:        ssh.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
+		Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
 		Identities: []string{s.Key},
-	}
+	}}
 }
 
 func open(t *testing.T, c ssh.Config) *ssh.Host {

@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/ssh"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -55,12 +56,12 @@ func fingerprint(t *testing.T, line string) string {
 }
 
 func TestConfig(t *testing.T) {
-	hop := ssh.Hop{Address: "a", User: "u"}
+	hop := connection.Hop{Address: "a", User: "u"}
 	for what, c := range map[string]ssh.Config{
-		"no id":      {Hop: hop},
-		"no address": {ID: "far", Hop: ssh.Hop{User: "u"}},
-		"no user":    {ID: "far", Hop: hop, Jump: []ssh.Hop{{Address: "b"}}},
-		"a variable": {ID: "far", Hop: hop, Environ: []string{"a-b=c"}},
+		"no id":      {Config: connection.Config{Hop: hop}},
+		"no address": {Config: connection.Config{ID: "far", Hop: connection.Hop{User: "u"}}},
+		"no user":    {Config: connection.Config{ID: "far", Hop: hop, Jump: []connection.Hop{{Address: "b"}}}},
+		"a variable": {Config: connection.Config{ID: "far", Hop: hop}, Environ: []string{"a-b=c"}},
 	} {
 		if _, err := ssh.Open(c); job.KindOf(err) != job.Invalid {
 			t.Errorf("%s: %v", what, err)
@@ -434,7 +435,7 @@ func TestJump(t *testing.T) {
 	}
 	gate.Authorize(t, string(key))
 	c := config(s)
-	c.Jump = []ssh.Hop{{Address: gate.Host, Port: gate.Port, User: gate.User, HostKeys: []string{gate.HostKey}}}
+	c.Jump = []connection.Hop{{Address: gate.Host, Port: gate.Port, User: gate.User, HostKeys: []string{gate.HostKey}}}
 	h := open(t, c)
 	out, _, err := h.Run(t.Context(), "id -un", nil)
 	if err != nil || string(out) != s.User+"\n" {
@@ -447,7 +448,7 @@ func TestJump(t *testing.T) {
 	_, err = open(t, c).Boot(t.Context())
 	isTrouble(t, err, job.HostKeyChanged, gate.Addr())
 	c = config(s)
-	c.Jump = []ssh.Hop{{Address: gate.Host, Port: gate.Port, User: gate.User, HostKeys: []string{gate.HostKey}}}
+	c.Jump = []connection.Hop{{Address: gate.Host, Port: gate.Port, User: gate.User, HostKeys: []string{gate.HostKey}}}
 	s.Stop()
 	_, err = open(t, c).Boot(t.Context())
 	isTrouble(t, err, job.HostRefused, s.Addr())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -50,12 +51,13 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 	if err := errors.Join(ctx.Err(), files.Check(dir)); err != nil {
 		return nil, err
 	}
-	s, err := await(ctx, h, func() (*stream, error) { return h.session(nil) }, func(s *stream) { _ = s.Close() })
+	s, err := await(ctx, h, func() (*connection.Session, error) { return h.session(nil) },
+		func(s *connection.Session) { _ = s.Close() })
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() {
-		s.kill()
+		s.Kill()
 		_ = s.Close()
 	})
 	r, known, err := h.look(s, dir)
@@ -71,7 +73,7 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 	h.goes(func() {
 		defer close(lists)
 		defer s.Close()
-		silent := s.expire(maxSilence)
+		silent := s.Expire(maxSilence)
 		defer silent.Stop()
 		for {
 			names, err := list(r)
@@ -89,7 +91,7 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 		relay(ctx, known, lists, events)
 		close(events)
 		stop()
-		s.kill()
+		s.Kill()
 		_ = s.Close()
 		for range lists { // so that its sender ends
 		}
@@ -98,8 +100,8 @@ func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error)
 }
 
 // look begins to watch, and returns the names that are there.
-func (h *Host) look(s *stream, dir string) (*bufio.Reader, []string, error) {
-	late := s.expire(h.cfg.Answer)
+func (h *Host) look(s *connection.Session, dir string) (*bufio.Reader, []string, error) {
+	late := s.Expire(h.cfg.Answer)
 	defer late.Stop()
 	nonce := rand.Text()
 	r := bufio.NewReader(s)
@@ -113,7 +115,7 @@ func (h *Host) look(s *stream, dir string) (*bufio.Reader, []string, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, nil, s.lost(job.ShellBroken, err)
+		return nil, nil, s.Lost(job.ShellBroken, err)
 	case answer == "N\n":
 		return nil, nil, fs.ErrNotExist
 	case answer == "P\n":
@@ -121,7 +123,7 @@ func (h *Host) look(s *stream, dir string) (*bufio.Reader, []string, error) {
 	}
 	names, err := list(r)
 	if err != nil {
-		err = s.lost(job.ShellBroken, err)
+		err = s.Lost(job.ShellBroken, err)
 	}
 	return r, names, err
 }

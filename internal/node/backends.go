@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	hostssh "github.com/pawl-jobs/pawl/host/ssh"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -220,12 +221,12 @@ func openSSH(doc *job.System, log *slog.Logger) (machine, error) {
 	if at.Via != job.ViaNative {
 		return nil, job.Errorf(job.Invalid, "system %s: host.via %s cannot run jobs yet; give native", doc.Name, at.Via)
 	}
-	c := hostssh.Config{
-		ID: doc.Watch(), Hop: hostssh.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
+	c := hostssh.Config{Config: connection.Config{
+		ID: doc.Watch(), Hop: connection.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
 		Agent: os.Getenv("SSH_AUTH_SOCK"), Log: log.With("system", doc.Name),
-	}
+	}}
 	for _, h := range at.Jump {
-		c.Jump = append(c.Jump, hostssh.Hop{Address: h.Address, Port: h.Port, User: h.User, HostKeys: h.HostKeys})
+		c.Jump = append(c.Jump, connection.Hop{Address: h.Address, Port: h.Port, User: h.User, HostKeys: h.HostKeys})
 	}
 	for name, v := range doc.Env {
 		c.Environ = append(c.Environ, name+"="+v)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/host/ssh"
+	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
@@ -12,11 +13,11 @@ import (
 // The runner does not care where its host is.
 func TestOverSSH(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
-	h, err := ssh.Open(ssh.Config{
+	h, err := ssh.Open(ssh.Config{Config: connection.Config{
 		ID:         "far",
-		Hop:        ssh.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
+		Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
 		Identities: []string{s.Key},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

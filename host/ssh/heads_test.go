@@ -33,17 +33,3 @@ func TestHeads(t *testing.T) {
 		}
 	}
 }
-
-func TestParseStat(t *testing.T) {
-	const rest = " S 1 42 42 0 -1 4194560 131 0 0 0 0 0 0 0 20 0 1 0 6610012 2777088 200 18446744073709551615 9 8 7 0"
-	want := stat{name: "a) S (b\n", pid: 42, parent: 1, session: 42, state: 'S', threads: 1, start: 6610012, image: 7}
-	got, err := parseStat([]byte("42 (a) S (b\n)" + rest + "\n"))
-	if err != nil || got != want || !got.alive() {
-		t.Errorf("%+v, %v", got, err)
-	}
-	for _, text := range []string{"", "42", "42 (a)", "42 (a) S 1", "x (a)" + rest, ")42 ("} {
-		if s, err := parseStat([]byte(text)); err == nil {
-			t.Errorf("%q: %+v", text, s)
-		}
-	}
-}

@@ -1,4 +1,13 @@
-package ssh
+// Package sftp is the file system of a machine that an SFTP server serves.
+//
+// SFTP names every file by its path, and its answers say little. So there are three differences to
+// files/local. A link that somebody puts in the place of a folder at the very moment can lead a
+// Remove or a Chmod elsewhere, though to nothing that the account itself may not change. A file
+// that is read has no holes, so a copy from there is dense; a copy to there keeps the holes. Times
+// are whole seconds.
+//
+// What is durable is so where the server has fsync@openssh.com.
+package sftp
 
 import (
 	"context"
@@ -20,44 +29,37 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A farFS is the file system of a far machine, with the rights of the account that logged in.
-//
-// SFTP names every file by its path, and its answers say little. So there are three differences to
-// files/local. A link that somebody puts in the place of a folder at the very moment can lead a
-// Remove or a Chmod elsewhere, though to nothing that the account itself may not change. A file
-// that is read has no holes, so a copy from there is dense; a copy to there keeps the holes. Times
-// are whole seconds.
-//
-// What is durable is so where the server has fsync@openssh.com.
-type farFS struct {
-	// client returns the client of the connection. It dials anew when the last one is gone.
-	client func(context.Context) (*sftp.Client, error)
-	// remove removes a folder and all below it by one request. Default: SFTP removes each entry.
-	remove func(ctx context.Context, name string) error
-	// lack returns the [syscall.Errno] for which nothing can be written in a folder, such as
+// A Client is a session of SFTP. [Connect] makes one.
+type Client = sftp.Client
+
+// An FS is the file system of a far machine, with the rights of the account that logged in.
+type FS struct {
+	// Client returns the client to ask. It connects anew when the last one is gone. Required.
+	Client func(context.Context) (*Client, error)
+	// RemoveFolder removes a folder and all below it by one request. Default: SFTP removes each
+	// entry.
+	RemoveFolder func(ctx context.Context, name string) error
+	// Lack returns the [syscall.Errno] for which nothing can be written in a folder, such as
 	// EDQUOT; nil: something can. Default: statvfs@openssh.com alone tells, which knows of no
 	// quota.
-	lack func(ctx context.Context, dir string) error
-
-	packets sync.Pool // of *packet
+	Lack func(ctx context.Context, dir string) error
 }
 
 var (
-	_ files.FS      = (*farFS)(nil)
-	_ files.Linker  = (*farFS)(nil)
-	_ files.Mover   = (*farFS)(nil)
-	_ files.Sizer   = (*farFS)(nil)
-	_ files.Divided = (*farFS)(nil)
-	_ files.Moder   = (*farFS)(nil)
-	_ files.Showing = (*farFS)(nil)
+	_ files.FS      = (*FS)(nil)
+	_ files.Linker  = (*FS)(nil)
+	_ files.Mover   = (*FS)(nil)
+	_ files.Sizer   = (*FS)(nil)
+	_ files.Divided = (*FS)(nil)
+	_ files.Moder   = (*FS)(nil)
+	_ files.Showing = (*FS)(nil)
 )
-
-func newFiles(client func(context.Context) (*sftp.Client, error)) *farFS {
-	return &farFS{client: client, packets: sync.Pool{New: func() any { return new(packet) }}}
-}
 
 // A packet is as much of a file as one request carries.
 type packet [128 << 10]byte
+
+// packets are those that nobody uses now.
+var packets = sync.Pool{New: func() any { return new(packet) }}
 
 // inFlight is how many packets of one file are under way. They bound the memory that it takes.
 const inFlight = 32
@@ -72,7 +74,7 @@ const (
 
 // ask makes a call about some names. pkg/sftp knows no context, so the call may go on after it.
 func ask[T any](
-	ctx context.Context, f *farFS, call func(*sftp.Client) (T, error), op string, names ...string,
+	ctx context.Context, f *FS, call func(*sftp.Client) (T, error), op string, names ...string,
 ) (T, error) {
 	var none T
 	c, err := f.begin(ctx, names...)
@@ -87,12 +89,12 @@ func ask[T any](
 }
 
 // do is ask for a call without an answer.
-func (f *farFS) do(ctx context.Context, call func(*sftp.Client) error, op string, names ...string) error {
+func (f *FS) do(ctx context.Context, call func(*sftp.Client) error, op string, names ...string) error {
 	_, err := ask(ctx, f, func(c *sftp.Client) (struct{}, error) { return struct{}{}, call(c) }, op, names...)
 	return err
 }
 
-func (f *farFS) begin(ctx context.Context, names ...string) (*sftp.Client, error) {
+func (f *FS) begin(ctx context.Context, names ...string) (*sftp.Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (f *farFS) begin(ctx context.Context, names ...string) (*sftp.Client, error
 			return nil, err
 		}
 	}
-	return f.client(ctx)
+	return f.Client(ctx)
 }
 
 // within waits for a call until ctx ends. A file that is opened too late is closed. The call itself
@@ -153,7 +155,7 @@ func lost(err error) bool {
 }
 
 // reason finds out why a call failed in a folder if the answer does not say.
-func (f *farFS) reason(ctx context.Context, c *sftp.Client, dir string, err error) error {
+func (f *FS) reason(ctx context.Context, c *sftp.Client, dir string, err error) error {
 	if !failure(err) {
 		return err
 	}
@@ -165,8 +167,8 @@ func (f *farFS) reason(ctx context.Context, c *sftp.Client, dir string, err erro
 	case at.Bavail*at.Frsize < least, at.Files > 0 && at.Favail == 0:
 		return fmt.Errorf("%w (%w)", syscall.ENOSPC, err)
 	}
-	if f.lack != nil {
-		if why := f.lack(ctx, dir); why != nil {
+	if f.Lack != nil {
+		if why := f.Lack(ctx, dir); why != nil {
 			return fmt.Errorf("%w (%w)", why, err)
 		}
 	}
@@ -241,13 +243,13 @@ func has(c *sftp.Client, extension string) bool {
 }
 
 // Stat describes what name leads to.
-func (f *farFS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+func (f *FS) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	return ask(ctx, f, func(c *sftp.Client) (fs.FileInfo, error) { return c.Stat(name) }, "stat", name)
 }
 
 // List describes what is in a folder. OpenSSH leaves out what it cannot describe, which is
 // everything in a folder that may be read but not searched. Such a folder is an error here.
-func (f *farFS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
+func (f *FS) List(ctx context.Context, dir string) ([]fs.FileInfo, error) {
 	infos, err := ask(ctx, f, func(c *sftp.Client) ([]fs.FileInfo, error) {
 		infos, err := entries(ctx, c, dir)
 		if err == nil && len(infos) == 0 {
@@ -272,7 +274,7 @@ func entries(ctx context.Context, c *sftp.Client, dir string) ([]fs.FileInfo, er
 }
 
 // Mkdir makes a folder and those above it, with mode 0755 less the umask.
-func (f *farFS) Mkdir(ctx context.Context, dir string) error {
+func (f *FS) Mkdir(ctx context.Context, dir string) error {
 	return f.do(ctx, func(c *sftp.Client) error { return mkdir(c, dir) }, "mkdir", dir)
 }
 
@@ -297,7 +299,7 @@ func mkdir(c *sftp.Client, dir string) error {
 }
 
 // Rename moves a file or a folder.
-func (f *farFS) Rename(ctx context.Context, from, to string) error {
+func (f *FS) Rename(ctx context.Context, from, to string) error {
 	dirs := slices.Compact([]string{path.Dir(to), path.Dir(from)})
 	return f.do(ctx, func(c *sftp.Client) error {
 		return durably(c, func() error { return rename(c, from, to) }, dirs...)
@@ -305,7 +307,7 @@ func (f *farFS) Rename(ctx context.Context, from, to string) error {
 }
 
 // Move renames without waiting for the disk.
-func (f *farFS) Move(ctx context.Context, from, to string) error {
+func (f *FS) Move(ctx context.Context, from, to string) error {
 	return f.do(ctx, func(c *sftp.Client) error { return rename(c, from, to) }, "rename", from, to)
 }
 
@@ -340,7 +342,7 @@ func there(c *sftp.Client, name string) bool {
 }
 
 // Link gives a file a second name.
-func (f *farFS) Link(ctx context.Context, from, to string) error {
+func (f *FS) Link(ctx context.Context, from, to string) error {
 	return f.do(ctx, func(c *sftp.Client) error {
 		if !has(c, "hardlink@openssh.com") {
 			return fmt.Errorf("link %s to %s: the SFTP server cannot: allow hardlink@openssh.com there: %w",
@@ -357,7 +359,7 @@ func (f *farFS) Link(ctx context.Context, from, to string) error {
 }
 
 // Symlink makes or replaces a symbolic link.
-func (f *farFS) Symlink(ctx context.Context, target, name string) error {
+func (f *FS) Symlink(ctx context.Context, target, name string) error {
 	if err := files.CheckTarget(target); err != nil {
 		return err
 	}
@@ -390,7 +392,7 @@ func (f *farFS) Symlink(ctx context.Context, target, name string) error {
 const maxLinks = 255
 
 // Resolve follows symbolic links. Servers differ in what their own way of it follows.
-func (f *farFS) Resolve(ctx context.Context, name string) (string, error) {
+func (f *FS) Resolve(ctx context.Context, name string) (string, error) {
 	return ask(ctx, f, func(c *sftp.Client) (string, error) {
 		at, parts := "/", strings.Split(name, "/")
 		for range maxLinks {
@@ -441,7 +443,7 @@ func straight(c *sftp.Client, at string, parts []string) (link string, rest []st
 }
 
 // Volume goes up from dir as long as the file system stays the same.
-func (f *farFS) Volume(ctx context.Context, dir string) (string, error) {
+func (f *FS) Volume(ctx context.Context, dir string) (string, error) {
 	at, err := files.Real(ctx, f, dir)
 	if err != nil {
 		return "", err
@@ -472,7 +474,7 @@ func (f *farFS) Volume(ctx context.Context, dir string) (string, error) {
 }
 
 // Shows reports whether a name is in /proc.
-func (f *farFS) Shows(ctx context.Context, name string) (bool, error) {
+func (f *FS) Shows(ctx context.Context, name string) (bool, error) {
 	real, err := files.Real(ctx, f, name)
 	return shown(real), err
 }
@@ -480,7 +482,7 @@ func (f *farFS) Shows(ctx context.Context, name string) (bool, error) {
 func shown(name string) bool { return strings.HasPrefix(name+"/", "/proc/") }
 
 // Chmod gives a file or a folder a mode.
-func (f *farFS) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
+func (f *FS) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
 	return f.do(ctx, func(c *sftp.Client) error {
 		info, err := c.Lstat(name)
 		switch {
@@ -494,7 +496,7 @@ func (f *farFS) Chmod(ctx context.Context, name string, mode fs.FileMode) error 
 }
 
 // Space does not count the blocks that are reserved for root.
-func (f *farFS) Space(ctx context.Context, name string) (files.Space, error) {
+func (f *FS) Space(ctx context.Context, name string) (files.Space, error) {
 	return ask(ctx, f, func(c *sftp.Client) (files.Space, error) {
 		at, err := c.StatVFS(name)
 		if err != nil {

@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"bytes"
@@ -26,6 +26,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
 const nobody = 65534
 
@@ -82,13 +84,13 @@ func serve(t testing.TB, script string, args ...string) *server {
 }
 
 // files is the file system of the server.
-func (s *server) files(t testing.TB) *farFS {
+func (s *server) files(t testing.TB) *FS {
 	t.Helper()
 	var err error
-	if s.client, err = newSFTP(s.out, s.in); err != nil {
+	if s.client, err = Connect(s.out, s.in); err != nil {
 		t.Fatal(err)
 	}
-	return newFiles(func(context.Context) (*sftp.Client, error) { return s.client, nil })
+	return &FS{Client: func(context.Context) (*sftp.Client, error) { return s.client, nil }}
 }
 
 // own is an empty folder that belongs to the server's account.
@@ -128,7 +130,7 @@ func TestFilesNoise(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := serve(t, test.script)
-			if _, err := newSFTP(s.out, s.in); job.KindOf(err) != job.Unavailable ||
+			if _, err := Connect(s.out, s.in); job.KindOf(err) != job.Unavailable ||
 				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v", err)
 			}
@@ -497,7 +499,7 @@ func TestFilesFull(t *testing.T) {
 // TestFilesQuota: a shell is asked for what SFTP cannot tell.
 func TestFilesQuota(t *testing.T) {
 	f, dir := serve(t, "").files(t), own(t)
-	f.lack = func(context.Context, string) error { return syscall.EDQUOT }
+	f.Lack = func(context.Context, string) error { return syscall.EDQUOT }
 	if err := os.Mkdir(path.Join(dir, "f"), 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -597,7 +599,7 @@ func TestFilesRemove(t *testing.T) {
 	t.Run("a shell does it by one request", func(t *testing.T) {
 		f, dir := serve(t, "").files(t), own(t)
 		var asked []string
-		f.remove = func(_ context.Context, name string) error {
+		f.RemoveFolder = func(_ context.Context, name string) error {
 			asked = append(asked, name)
 			return os.RemoveAll(name)
 		}

@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"bufio"
@@ -30,9 +30,9 @@ const (
 	maxGreeting = 64 << 10 // bytes of an answer to the greeting
 )
 
-// newSFTP makes a client of what a session's SFTP server writes and reads. It skips what a login
+// Connect makes a client of what a session's SFTP server writes and reads. It skips what a login
 // file printed before the first packet. Closing w must end the session, and r with it.
-func newSFTP(r io.Reader, w io.WriteCloser) (*sftp.Client, error) {
+func Connect(r io.Reader, w io.WriteCloser) (*sftp.Client, error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	version, size, err := greet(buffered, w)
 	if err != nil {

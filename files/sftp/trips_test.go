@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"bufio"
@@ -80,12 +80,12 @@ func TestRoundTrips(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const trip = time.Second
 		r, w := far(s, trip, nil)
-		c, err := newSFTP(r, w)
+		c, err := Connect(r, w)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		f := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil })
+		f := &FS{Client: func(context.Context) (*sftp.Client, error) { return c, nil }}
 		ctx, name, large := t.Context(), path.Join(dir, "f"), path.Join(dir, "large")
 		put := func(name string, o files.PutOptions) error { return f.Put(ctx, name, strings.NewReader("short"), o) }
 		stat := func(name string) error { _, err := f.Stat(ctx, name); return err }
@@ -151,11 +151,11 @@ func TestHanging(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		r, w := far(s, time.Millisecond, hang)
-		c, err := newSFTP(r, w)
+		c, err := Connect(r, w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := newFiles(func(context.Context) (*sftp.Client, error) { return c, nil })
+		f := &FS{Client: func(context.Context) (*sftp.Client, error) { return c, nil }}
 		close(hang)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // Open opens a regular file. It looks first: the opening of a pipe would hold up the server. The
 // file can be read until ctx ends.
-func (f *farFS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+func (f *FS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
 	info, err := f.Stat(ctx, name)
 	if err != nil {
 		return nil, err
@@ -35,18 +35,17 @@ func (f *farFS) Open(ctx context.Context, name string) (io.ReadSeekCloser, error
 	if err != nil {
 		return nil, err
 	}
-	return &reader{ctx: ctx, c: c, file: file, name: name, packets: &f.packets, size: info.Size(), ahead: 2}, nil
+	return &reader{ctx: ctx, c: c, file: file, name: name, size: info.Size(), ahead: 2}, nil
 }
 
 // A reader reads a file ahead, up to inFlight packets. They count in their order, up to the first
 // that is not whole: a file may grow or shrink meanwhile.
 type reader struct {
-	ctx     context.Context
-	c       *sftp.Client
-	file    *sftp.File
-	name    string
-	packets *sync.Pool
-	closed  sync.Once
+	ctx    context.Context
+	c      *sftp.Client
+	file   *sftp.File
+	name   string
+	closed sync.Once
 
 	size  int64 // when it was looked at
 	at    int64 // of the next byte for Read
@@ -68,7 +67,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 	for len(r.now.b) == 0 {
 		if r.now.from != nil {
-			r.packets.Put(r.now.from)
+			packets.Put(r.now.from)
 		}
 		if err := r.now.err; err != nil {
 			r.forget(r.at)
@@ -94,7 +93,7 @@ func (r *reader) Read(p []byte) (int, error) {
 // content is.
 func (r *reader) ask() {
 	for len(r.asked) == 0 || len(r.asked) < r.ahead && r.next <= r.size {
-		buf, from, answer := r.packets.Get().(*packet), r.next, make(chan part, 1)
+		buf, from, answer := packets.Get().(*packet), r.next, make(chan part, 1)
 		n := int64(len(buf))
 		if r.next < r.size {
 			n = min(n, r.size-r.next)
@@ -145,12 +144,12 @@ func (r *reader) Close() error {
 
 // Put writes a temporary file, syncs and renames it, and syncs the folder. That is four round trips
 // for a short file, and one more for the folder.
-func (f *farFS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) error {
+func (f *FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) error {
 	c, err := f.begin(ctx, name)
 	if err != nil {
 		return err
 	}
-	w := &writer{ctx: ctx, packets: &f.packets, turns: make(chan struct{}, inFlight)}
+	w := &writer{ctx: ctx, turns: make(chan struct{}, inFlight)}
 	tidy, done := linger(ctx)
 	defer done()
 	_, err = within(tidy, c, func() (struct{}, error) {
@@ -171,7 +170,7 @@ func (f *farFS) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 	return explain(err, "put", name)
 }
 
-func (f *farFS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files.PutOptions) (err error) {
+func (f *FS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files.PutOptions) (err error) {
 	tmp := files.TemporaryFor(name)
 	if w.file, err = c.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL); err != nil {
 		return f.reason(w.ctx, c, path.Dir(name), err)
@@ -216,10 +215,9 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 // A writer writes a file of Put, with up to inFlight packets under way. It is a [files.Pool], so
 // that holes stay holes.
 type writer struct {
-	ctx     context.Context
-	file    *sftp.File
-	packets *sync.Pool
-	turns   chan struct{} // one for each packet under way
+	ctx   context.Context
+	file  *sftp.File
+	turns chan struct{} // one for each packet under way
 
 	reading sync.Mutex // held while the source is read
 	source  error      // of the source; guarded by reading
@@ -272,7 +270,7 @@ func (w *writer) ReadFrom(r io.Reader) (n int64, err error) {
 // room is where the next bytes go.
 func (w *writer) room() []byte {
 	if w.buf == nil {
-		w.buf = w.packets.Get().(*packet)
+		w.buf = packets.Get().(*packet)
 	}
 	return w.buf[w.n:]
 }
@@ -306,7 +304,7 @@ func (w *writer) send() error {
 			w.failed = first(w.failed, err)
 			w.mu.Unlock()
 		}
-		w.packets.Put(buf)
+		packets.Put(buf)
 		<-w.turns
 	})
 	return w.err()

@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 )
 
 // overSSH is the file system of a server's user, through a connection of its own.
-func overSSH(t testing.TB, s *testenv.SSH) *farFS {
+func overSSH(t testing.TB, s *testenv.SSH) *FS {
 	t.Helper()
 	key, err := os.ReadFile(s.Key)
 	if err != nil {
@@ -49,12 +49,12 @@ func overSSH(t testing.TB, s *testenv.SSH) *farFS {
 	if err := errors.Join(inErr, outErr, session.RequestSubsystem("sftp")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := newSFTP(out, &ending{in, session})
+	c, err := Connect(out, &ending{in, session})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return newFiles(func(context.Context) (*sftp.Client, error) { return c, nil })
+	return &FS{Client: func(context.Context) (*sftp.Client, error) { return c, nil }}
 }
 
 // ending ends a session when what it reads is closed.
@@ -115,7 +115,7 @@ func TestFilesOverSSHCut(t *testing.T) {
 		"only the put is cut":    func(*sftp.Client) {},
 	} {
 		f := overSSH(t, s)
-		c, err := f.client(t.Context())
+		c, err := f.Client(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

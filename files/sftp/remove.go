@@ -1,4 +1,4 @@
-package ssh
+package sftp
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // Remove removes a name and all below it.
-func (f *farFS) Remove(ctx context.Context, name string) error {
+func (f *FS) Remove(ctx context.Context, name string) error {
 	if name == "/" {
 		return job.Errorf(job.Invalid, "remove %s: refused", name)
 	}
@@ -33,7 +33,7 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 			return statErr
 		case !info.IsDir():
 			return r.stays(name, info, err)
-		case f.remove != nil:
+		case f.RemoveFolder != nil:
 			folder = true
 			return nil
 		}
@@ -51,7 +51,7 @@ func (f *farFS) Remove(ctx context.Context, name string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil && folder:
-		return f.remove(ctx, name)
+		return f.RemoveFolder(ctx, name)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package ssh
+package connection
 
 import (
 	"context"
@@ -22,9 +22,6 @@ import (
 
 // native is the way to a machine by golang.org/x/crypto/ssh.
 type native Config
-
-// errDropped: the server closes a connection before the login.
-var errDropped = errors.New("the server closed the connection before the login")
 
 // dial goes from hop to hop. Each of them proves its host key.
 func (n native) dial(ctx context.Context) (connection, error) {

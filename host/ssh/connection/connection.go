@@ -1,0 +1,102 @@
+// Package connection opens sessions on an account of a machine that SSH reaches.
+//
+// A [Pool] keeps connections, and makes a new one when it needs one. What makes a connection is
+// behind a seam, the interface connection: golang.org/x/crypto/ssh is the one way there is.
+package connection
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// Config says how a machine is reached.
+type Config struct {
+	// ID is the machine id. Required.
+	ID string
+	// Hop is the machine itself.
+	Hop
+	// Jump holds the machines that lead there, the first to dial first. Default: none.
+	Jump []Hop
+	// Identities are files of private keys; a certificate NAME-cert.pub may stand beside each.
+	Identities []string
+	// Agent is the socket of an SSH agent. Default: none is asked.
+	Agent string
+	// DialTimeout bounds each way from a name to a session. Default: 30 s.
+	DialTimeout time.Duration
+	// Keepalive is how often a connection is tried, and how long the answer may take. Default: 15
+	// s.
+	Keepalive time.Duration
+	// Idle is how long a connection stays open with nothing to do. It is at least DialTimeout, so
+	// that what is under way is not cut. Default: 5 min.
+	Idle time.Duration
+	// Log gets what happens to connections. Default: nobody does.
+	Log *slog.Logger
+}
+
+// A Hop is an account on a machine.
+type Hop struct {
+	Address string // a name or an IP address; required
+	Port    int    // default: 22
+	User    string // required
+	// HostKeys are the host keys to trust, as lines of authorized_keys. Without one every
+	// connection is refused.
+	HostKeys []string
+}
+
+// New returns a pool. It does not dial: the first session does. Close ends it.
+func New(c Config) (*Pool, error) {
+	if c.ID == "" {
+		return nil, job.Errorf(job.Invalid, "ssh host: no machine id")
+	}
+	for _, hop := range append([]Hop{c.Hop}, c.Jump...) {
+		if hop.Address == "" || hop.User == "" {
+			return nil, job.Errorf(job.Invalid, "ssh host %s: it needs an address and a user", c.ID)
+		}
+	}
+	c.DialTimeout = cmp.Or(c.DialTimeout, 30*time.Second)
+	c.Keepalive = cmp.Or(c.Keepalive, 15*time.Second)
+	c.Idle = max(cmp.Or(c.Idle, 5*time.Minute), c.DialTimeout)
+	p := &Pool{cfg: c, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), turn: make(chan struct{}, 1)}
+	p.log = p.log.With("system", c.ID)
+	p.dial = native(c).dial
+	p.ctx, p.end = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// A connection opens sessions on one account of one machine. Sessions are independent of each
+// other, and safe for concurrent use.
+//
+// This is the seam for another way to a machine, such as the user's own OpenSSH client: what opens
+// sessions is all that a way has to do.
+type connection interface {
+	// open starts a session. If sftp is set, that is of the subsystem sftp, else of the command. A
+	// connection that grants no more sessions returns errFull. Any other error means that the
+	// connection is lost.
+	open(ctx context.Context, command string, sftp bool) (session, error)
+	// ping returns when the far side has answered.
+	ping() error
+	// done is closed when the connection is lost or closed.
+	done() <-chan struct{}
+	close()
+}
+
+// A session is a program on the far side, with its standard input and output. Read ends when the
+// program does, or when the connection is lost.
+type session interface {
+	io.ReadWriter
+	// kill asks the far side to kill the program and its process group. It does not wait.
+	kill()
+	// close ends the session. It can be called again.
+	close()
+}
+
+var errFull = errors.New("the server grants no more sessions")
+
+// errDropped: the server closes a connection before the login.
+var errDropped = errors.New("the server closed the connection before the login")

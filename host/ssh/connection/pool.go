@@ -1,0 +1,249 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Pool has the connections to one account. Its methods are safe for concurrent use.
+type Pool struct {
+	cfg  Config
+	log  *slog.Logger
+	dial func(context.Context) (connection, error)
+	ctx  context.Context // ends with Close
+	end  context.CancelFunc
+	work sync.WaitGroup // the goroutines, which start while turn is held
+
+	turn  chan struct{} // whoever has put its token in opens sessions; it guards what follows
+	lines []*line
+	fault error     // why the last dial failed
+	at    time.Time // when it did
+	fails int       // how many dials have failed in a row
+}
+
+// Close closes all connections and waits until they are closed. Programs run on. Close can be
+// called again.
+func (p *Pool) Close() {
+	p.end()
+	p.turn <- struct{}{}
+	for _, l := range p.lines {
+		l.close()
+	}
+	<-p.turn
+	p.work.Wait()
+}
+
+func (p *Pool) closed() error {
+	if p.ctx.Err() != nil {
+		return job.Errorf(job.Closed, "ssh host %s: it has been closed", p.cfg.ID)
+	}
+	return nil
+}
+
+// A line is a connection in use.
+type line struct {
+	connection
+	full atomic.Bool  // it grants no session until one of them is closed
+	used atomic.Int64 // when something last came or went, in nanoseconds of Unix time
+}
+
+func (l *line) touch() { l.used.Store(time.Now().UnixNano()) }
+
+// A Session is a program on the far side, with its standard input and output. Read ends when the
+// program does, or when the connection is lost.
+type Session struct {
+	session
+	line *line
+}
+
+func (s *Session) Read(p []byte) (int, error) {
+	n, err := s.session.Read(p)
+	s.line.touch()
+	return n, err
+}
+
+func (s *Session) Write(p []byte) (int, error) {
+	s.line.touch()
+	return s.session.Write(p)
+}
+
+// Close closes the session. It can be called again.
+func (s *Session) Close() error {
+	s.close()
+	s.line.full.Store(false)
+	return nil
+}
+
+// Kill asks the far side to kill the program and its process group. It does not wait.
+func (s *Session) Kill() { s.kill() }
+
+// Gone is closed when the connection is lost or closed.
+func (s *Session) Gone() <-chan struct{} { return s.line.done() }
+
+// Expire ends the session after d, unless it is stopped.
+func (s *Session) Expire(d time.Duration) *time.Timer {
+	return time.AfterFunc(d, func() {
+		s.kill()
+		_ = s.Close()
+	})
+}
+
+// Lost says why a session has ended: of what it was, or with its connection.
+func (s *Session) Lost(what job.Code, err error) *host.Trouble {
+	select {
+	case <-s.line.done():
+		what = job.ConnectionLost
+	case <-time.After(lull): // the sessions of a lost connection end just before it does
+	}
+	return &host.Trouble{Code: what, Err: err}
+}
+
+const lull = 50 * time.Millisecond
+
+// Open starts a command in a session, on a new connection if none of those that are there grants
+// one.
+func (p *Pool) Open(command string) (*Session, error) { return p.open(command, false) }
+
+// OpenSFTP starts the subsystem sftp in a session, as Open does.
+func (p *Pool) OpenSFTP() (*Session, error) { return p.open("", true) }
+
+func (p *Pool) open(command string, sftp bool) (*Session, error) {
+	asked := time.Now()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-p.ctx.Done():
+	}
+	if err := p.closed(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.DialTimeout)
+	defer cancel()
+	for _, l := range slices.Clone(p.lines) {
+		if l.full.Load() {
+			continue
+		}
+		s, err := l.open(ctx, command, sftp)
+		switch {
+		case err == nil:
+			return &Session{s, l}, nil
+		case errors.Is(err, errFull):
+			l.full.Store(true)
+		case ctx.Err() != nil:
+			return nil, p.late()
+		default:
+			l.close()
+		}
+	}
+	if p.fault != nil && p.at.After(asked) {
+		return nil, p.fault // somebody has just tried
+	}
+	l, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.open(ctx, command, sftp)
+	switch {
+	case err == nil:
+		return &Session{s, l}, nil
+	case errors.Is(err, errFull):
+		l.close()
+		return nil, &host.Trouble{Code: job.ChannelRefused, Err: fmt.Errorf("%s grants no session", p.cfg.Address)}
+	case ctx.Err() != nil:
+		return nil, p.late()
+	}
+	return nil, &host.Trouble{Code: job.ConnectionLost, Err: fmt.Errorf(
+		"ssh to %s: the connection broke before it had a session: %w", p.cfg.Address, err)}
+}
+
+// late says why a dial has ended before it was done.
+func (p *Pool) late() error {
+	if err := p.closed(); err != nil {
+		return err
+	}
+	return &host.Trouble{Code: job.HostTimeout, Err: fmt.Errorf(
+		"ssh to %s: it did not answer within %s", p.cfg.Address, p.cfg.DialTimeout)}
+}
+
+// A dial after one that failed waits longer each time, from minPause up to maxPause.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// connect dials. A server that has too many connections in their login closes some (MaxStartups of
+// sshd), so a connection that is closed before the login is tried again.
+func (p *Pool) connect(ctx context.Context) (*line, error) {
+	for try := 1; ; try++ {
+		if p.fails > 0 {
+			pause := min(maxPause, minPause<<min(p.fails, 10))
+			pause = pause/2 + rand.N(pause/2)
+			select {
+			case <-time.After(time.Until(p.at.Add(pause))):
+			case <-ctx.Done():
+				return nil, p.late()
+			}
+		}
+		c, err := p.dial(ctx)
+		if err == nil {
+			p.fault, p.fails = nil, 0
+			return p.keep(c), nil
+		}
+		if ctx.Err() != nil {
+			err = p.late()
+		}
+		p.fault, p.at = err, time.Now()
+		p.fails++
+		p.log.Info("ssh: no connection", "try", try, "error", err)
+		if !errors.Is(err, errDropped) || try == 4 {
+			return nil, err
+		}
+	}
+}
+
+// keep looks after a connection until it is lost: it is tried from time to time, and closed when it
+// has nothing to do.
+func (p *Pool) keep(c connection) *line {
+	l := &line{connection: c}
+	l.touch()
+	p.lines = append(p.lines, l)
+	p.log.Debug("ssh: connected")
+	p.work.Go(func() {
+		tick := time.NewTicker(p.cfg.Keepalive)
+		defer tick.Stop()
+		for lost := false; !lost; {
+			select {
+			case <-l.done():
+				lost = true
+			case <-p.ctx.Done():
+				l.close()
+				<-l.done()
+			case <-tick.C:
+				if idle := time.Since(time.Unix(0, l.used.Load())); idle > p.cfg.Idle {
+					l.close()
+					continue
+				}
+				silent := time.AfterFunc(p.cfg.Keepalive, l.close)
+				if l.ping() != nil {
+					l.close()
+				}
+				silent.Stop()
+			}
+		}
+		p.turn <- struct{}{}
+		p.lines = slices.DeleteFunc(p.lines, func(other *line) bool { return other == l })
+		<-p.turn
+		p.log.Debug("ssh: the connection is closed")
+	})
+	return l
+}
