@@ -5,7 +5,7 @@ import "github.com/pawl-jobs/pawl/job"
 // A Trouble is why a machine cannot be reached. It says nothing about what runs there. Its kind is
 // [job.Unavailable].
 type Trouble struct {
-	// Code is the condition: job.HostUnknown to job.ShellBroken.
+	// Code is the condition: job.HostUnknown to job.ToolsMissing.
 	Code job.Code
 	Err  error // what happened
 }

@@ -43,6 +43,7 @@ const (
 	ChannelRefused            Code = "CHANNEL_REFUSED"
 	ConnectionLost            Code = "CONNECTION_LOST"
 	ShellBroken               Code = "SHELL_BROKEN"
+	ToolsMissing              Code = "TOOLS_MISSING"
 	SchedulerUnavailable      Code = "SCHEDULER_UNAVAILABLE"
 	SchedulerQuota            Code = "SCHEDULER_QUOTA"
 	FilesUnavailable          Code = "FILES_UNAVAILABLE"
@@ -197,6 +198,10 @@ var Codes = []CodeInfo{
 	},
 	{ShellBroken, "before anything is done on the host of a system: the account's shell does not answer as a shell " +
 		"does", true, "log in by hand, and look at the login files and at the shell of the account"},
+	{
+		ToolsMissing, "before anything is done on the host of a system: it lacks programs that Pawl needs there", true,
+		"ask whoever runs the host to install the packages that the message names",
+	},
 	{
 		SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,
 		"look at the scheduler of the system",

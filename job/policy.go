@@ -250,6 +250,7 @@ var policies = map[Code]Policy{
 	HostKeyChanged:            stepwise(48*time.Hour, 0, 5*time.Minute),
 	LoginFailed:               stepwise(0, 15, time.Minute),
 	ShellBroken:               minutely,
+	ToolsMissing:              minutely,
 }
 
 // stepwise makes a policy from pairs: how many tests, and the time between them.

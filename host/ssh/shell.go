@@ -2,11 +2,13 @@ package ssh
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -362,19 +364,27 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 `+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
 pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)
+pawl_missing=; for pawl_t in `+strings.Join(slices.Sorted(maps.Keys(tools)), " ")+`; do
+	pawl_tool "$pawl_t" >/dev/null || pawl_missing="$pawl_missing $pawl_t"
+done
+[ -r /proc/self/stat ] || pawl_missing="$pawl_missing /proc"
 pawl_is() { s=; while read -r l; do s="$s $l"; done <"/proc/$1/stat"; s=${s##*") "}; set -- "$2" $s
 	[ "$1" = "${21}" ]; } 2>/dev/null
-umask; "$pawl_id" -u; "$pawl_id" -un
+echo "missing:$pawl_missing"; umask; "$pawl_id" -u; "$pawl_id" -un
 echo "$pawl_setsid"; "$pawl_cat" /proc/sys/kernel/random/boot_id /proc/uptime /proc/self/limits
 echo @; "$pawl_cat" /proc/self/environ`)
 	said, environ, _ := strings.Cut(string(out), "\n@\n")
+	missing, said, _ := strings.Cut(said, "\n")
 	lines := strings.SplitN(said, "\n", 7)
 	if err != nil {
 		return f, err
 	}
+	if lack := strings.Fields(missing); len(lack) > 1 && lack[0] == "missing:" {
+		return f, lacking(h.cfg.Address, lack[1:])
+	}
 	if len(lines) < 7 || lines[3] == "" || lines[4] == "" {
-		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("%s is no Linux with /proc, coreutils "+
-			"and util-linux, which Pawl needs: its shell answers %q", h.cfg.Address, clip(out))}
+		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("the shell of %s does not answer as a "+
+			"shell of Linux does, but with %q", h.cfg.Address, clip(out))}
 	}
 	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
 	first, _, _ := strings.Cut(lines[5], " ")
@@ -392,6 +402,21 @@ echo @; "$pawl_cat" /proc/self/environ`)
 		}
 	}
 	return f, nil
+}
+
+// tools are what Pawl needs on the far side, each with the package that has it.
+var tools = map[string]string{
+	"cat": "coreutils", "dd": "coreutils", "env": "coreutils", "head": "coreutils", "id": "coreutils",
+	"ln": "coreutils", "sleep": "coreutils", "setsid": "util-linux", "xargs": "findutils",
+}
+
+// lacking is the error of a machine that lacks tools.
+func lacking(address string, missing []string) error {
+	for i, tool := range missing {
+		missing[i] = tool + " (" + cmp.Or(tools[tool], "of Linux") + ")"
+	}
+	return &host.Trouble{Code: job.ToolsMissing, Err: fmt.Errorf("%s lacks %s, which Pawl needs", address,
+		strings.Join(missing, ", "))}
 }
 
 // exportable reports whether a shell can pass on a variable, given as NAME=value.

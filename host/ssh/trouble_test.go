@@ -92,16 +92,16 @@ func TestTroubles(t *testing.T) {
 	}{
 		"no key is trusted": {
 			func(c *ssh.Config) { c.HostKeys = nil }, job.HostKeyUnknown,
-			[]string{"pawl system trust far"},
+			[]string{"pawl systems trust far"},
 		},
 		"another key is trusted": {
 			func(c *ssh.Config) { c.HostKeys = []string{stranger} }, job.HostKeyChanged,
-			[]string{"pawl system trust far", fingerprint(t, s.HostKey), fingerprint(t, stranger)},
+			[]string{"pawl systems trust far", fingerprint(t, s.HostKey), fingerprint(t, stranger)},
 		},
 		"a wrong user": {func(c *ssh.Config) { c.User = "nobody" }, job.LoginFailed, []string{"nobody@"}},
 		"no identity": {
 			func(c *ssh.Config) { c.Identities = []string{"/absent"} }, job.LoginFailed,
-			[]string{"/absent", "none of 0 keys"},
+			[]string{"/absent", "Tried: /absent not, for"},
 		},
 		"nobody listens": {func(c *ssh.Config) { c.Port = closed.Addr().(*net.TCPAddr).Port }, job.HostRefused, nil},
 		"nobody answers": {func(c *ssh.Config) {

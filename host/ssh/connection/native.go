@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		return nil, job.Errorf(job.Invalid, "ssh to %s: a line of its trusted host keys: %w", addr, err)
 	}
 	if len(trusted) == 0 {
-		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl system trust %s`", n.ID)
+		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl systems trust %s`", n.system())
 	}
 	var raw net.Conn
 	if before == nil {
@@ -73,7 +74,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 	defer stop()
 
 	var refused error // by us: its key
-	signers, without, done := n.signers()
+	signers, tried, done := n.signers()
 	defer done()
 	config := &ssh.ClientConfig{
 		User:              hop.User,
@@ -89,8 +90,8 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 				known = append(known, k.Type()+" "+ssh.FingerprintSHA256(k))
 			}
 			refused = trouble(job.HostKeyChanged, "its host key is %s %s, and %s is trusted: ask who runs it "+
-				"whether the key has changed; if so, run `pawl system trust %s`",
-				key.Type(), ssh.FingerprintSHA256(key), strings.Join(known, ", "), n.ID)
+				"whether the key has changed; if so, run `pawl systems trust %s`",
+				key.Type(), ssh.FingerprintSHA256(key), strings.Join(known, ", "), n.system())
 			return refused
 		},
 	}
@@ -102,7 +103,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		err = refused
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "disconnect, reason 2"),
 		strings.Contains(err.Error(), "disconnect, reason 14"):
-		err = trouble(job.LoginFailed, "it lets this account in with none of %d keys%s: %w", len(signers), without, err)
+		err = trouble(job.LoginFailed, "it does not let this account in. Tried: %s", cmp.Or(strings.Join(tried, "; "), "no key"))
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		err = trouble(job.HostRefused, "%w: %w", errDropped, err)
 	default:
@@ -157,37 +158,50 @@ func algorithms(trusted []ssh.PublicKey) (names []string) {
 	return names
 }
 
+// system is the name of the system in the id of its account, which is SYSTEM/USER.
+func (n native) system() string {
+	name, _, _ := strings.Cut(n.ID, "/")
+	return name
+}
+
 // signers returns the keys to log in with: certificates, key files, and those of the agent. It also
-// says which ones cannot be used, and what to call when the login is over.
-func (n native) signers() (signers []ssh.Signer, without string, done func()) {
+// says what is tried, and why something cannot be, and what to call when the login is over.
+func (n native) signers() (signers []ssh.Signer, tried []string, done func()) {
 	done = func() {}
+	add := func(where string, s ssh.Signer) {
+		signers = append(signers, s)
+		tried = append(tried, where+" ("+ssh.FingerprintSHA256(s.PublicKey())+")")
+	}
+	not := func(where string, err error) { tried = append(tried, fmt.Sprintf("%s not, for %v", where, err)) }
 	for _, name := range n.Identities {
 		signer, err := identity(name)
 		if err != nil {
-			without += fmt.Sprintf("; %s cannot be used: %v", name, err)
+			not(name, err)
 			continue
 		}
 		if cert, err := certificate(name+"-cert.pub", signer); err == nil {
-			signers = append(signers, cert)
+			add(name+"-cert.pub", cert)
 		} else if !errors.Is(err, os.ErrNotExist) {
-			without += fmt.Sprintf("; %s-cert.pub cannot be used: %v", name, err)
+			not(name+"-cert.pub", err)
 		}
-		signers = append(signers, signer)
+		add(name, signer)
 	}
 	if n.Agent == "" {
-		return signers, without, done
+		return signers, tried, done
 	}
 	socket, err := net.Dial("unix", n.Agent)
 	if err == nil {
 		done = func() { socket.Close() }
 		var held []ssh.Signer
 		held, err = agent.NewClient(socket).Signers()
-		signers = append(signers, held...)
+		for _, s := range held {
+			add("a key of the agent", s)
+		}
 	}
 	if err != nil {
-		without += fmt.Sprintf("; the agent cannot be asked: %v", err)
+		not("the agent", err)
 	}
-	return signers, without, done
+	return signers, tried, done
 }
 
 func identity(name string) (ssh.Signer, error) {

@@ -60,7 +60,7 @@ func Typed(cmd *cobra.Command, advice string) string {
 
 // command matches a command of pawl that is for a folder or a server, within advice.
 var command = regexp.MustCompile(`\bpawl (run|submit|wait|watch|list|show|history|events|logs|output|cancel|pause|` +
-	`resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers|reconcile)\b`)
+	`resume|resubmit|hide|unhide|annotate|event|apply|get|delete|enable|disable|workers|systems?|reconcile)\b`)
 
 // CleanLines returns each line of a text as it can be shown on a terminal.
 func CleanLines(text string) string {
