@@ -51,6 +51,9 @@ type Config struct {
 	// Peer returns a process of another machine, which has the files of the jobs that belong there.
 	// Nil: such files cannot be had, and asking for them is an error of kind Unavailable.
 	Peer func(PeerAsk) Peer
+	// CheckSystem tries all that jobs need of a system. The error is of kind Unavailable if this
+	// process is not on the machine that reaches it. Nil: this process reaches none.
+	CheckSystem func(context.Context, *job.System) (job.SystemCheck, error)
 	// Served reports whether some process runs the jobs of the store now, for [View.Why]. Nil: some
 	// process does.
 	Served func(context.Context) bool

@@ -71,6 +71,20 @@ func (s *Service) Queues() Resources[job.Queue] { return Resources[job.Queue]{s,
 // Systems returns the documents of systems.
 func (s *Service) Systems() Resources[job.System] { return Resources[job.System]{s, &systems} }
 
+// CheckSystem tries all that jobs need of a system, from this process: to reach its host, its
+// folder, and a program there. The error is of kind NotFound if there is no such system, and of
+// kind Unavailable if another machine reaches it.
+func (s *Service) CheckSystem(ctx context.Context, name string) (job.SystemCheck, error) {
+	r, err := s.Systems().Resource(ctx, name)
+	if err != nil {
+		return job.SystemCheck{}, err
+	}
+	if s.cfg.CheckSystem == nil {
+		return job.SystemCheck{}, job.Errorf(job.Unavailable, "this process reaches no systems: ask one that runs programs")
+	}
+	return s.cfg.CheckSystem(ctx, &r.Doc)
+}
+
 // Retentions returns the documents that say how long ended jobs are kept. There is one, named
 // [job.DefaultRetention].
 func (s *Service) Retentions() Resources[job.Retention] {

@@ -22,6 +22,7 @@
 //	PATCH  /v1/jobs/{id}/annotations    change labels and notes; PUT replaces them
 //	GET    /v1/queues, /v1/systems, /v1/policies, /v1/retentions
 //	                                    documents; below: GET, PUT, DELETE, enable, disable
+//	POST   /v1/systems/{name}/check     try all that jobs need of a system
 //	GET    /v1/limits, /v1/limits/{key}
 //	                                    limits on turns; PUT and DELETE of one
 //	GET    /v1/recovery, /v1/recovery/{group}

@@ -25,6 +25,13 @@ func (h *handler) registerResources() {
 			"It takes new jobs all the same: those that are under way are BLOCKED " +
 				"until it is enabled, and the others wait in its line. What runs goes on.",
 		}, (*pawl.Service).Systems)
+	register(h, operation{
+		id: "check-system", tag: "systems", method: http.MethodPost, path: "/v1/systems/{name}/check",
+		summary: "Try all that jobs need of a system",
+		about: "The process that answers tries it in the way of a job: it makes a connection with its keys, writes " +
+			"in the work folder, and runs a program there. Nothing of it stays. It takes some seconds, and 3 minutes at " +
+			"most. A system that another machine reaches is checked by a process there alone.",
+	}, h.checkSystem)
 	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
@@ -87,6 +94,13 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*p
 		d.disable(false))
 	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind),
 		says.about), d.disable(true))
+}
+
+type systemCheckOutput struct{ Body job.SystemCheck }
+
+func (h *handler) checkSystem(ctx context.Context, in *namedInput) (*systemCheckOutput, error) {
+	c, err := serviceOf(ctx).CheckSystem(ctx, in.Name)
+	return &systemCheckOutput{c}, err
 }
 
 // plural names the documents of a kind.

@@ -288,6 +288,7 @@ var tries = map[string][]try{
 	"enable-policy":  {{path: "/v1/policies/calm/enable", status: 200}, {path: "/v1/policies/none/enable", status: 404}},
 	"disable-policy": {{path: "/v1/policies/calm/disable", status: 200}, {path: "/v1/policies/none/disable", status: 404}},
 	"delete-policy":  {{path: "/v1/policies/calm", status: 204}, {path: "/v1/policies/calm", status: 404}},
+	"check-system":   {{path: "/v1/systems/local/check", status: 200}, {path: "/v1/systems/none/check", status: 404}},
 	"list-groups":    {{status: 200}, {path: "/v1/recovery?x=1", status: 422}},
 	"get-group":      {{path: "/v1/recovery/{group}", status: 200}, {path: "/v1/recovery/none", status: 404}, {path: "/v1/recovery/no%00ne", status: 400}},
 	"try-group":      {{path: "/v1/recovery/{group}/try", status: 200}, {path: "/v1/recovery/none/try", status: 404}},

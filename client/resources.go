@@ -23,6 +23,12 @@ func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, 
 // Systems returns the documents of systems, on which programs run.
 func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
 
+// CheckSystem tries all that jobs need of a system; see [pawl.Service.CheckSystem].
+func (c *Client) CheckSystem(ctx context.Context, name string) (found job.SystemCheck, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPost, path: c.Systems().of(name) + "/check"}, &found)
+	return found, err
+}
+
 // Retentions returns the documents that say how long jobs are kept after their end. There is one of
 // them: [job.DefaultRetention].
 func (c *Client) Retentions() Resources[job.Retention] {

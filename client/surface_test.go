@@ -232,6 +232,9 @@ func TestResources(t *testing.T) {
 		if r, err := c.Systems().Resource(ctx, "local"); err != nil || r.Doc.Host.Kind != "local" {
 			t.Errorf("%+v, %v", r, err)
 		}
+		if found, err := c.CheckSystem(ctx, "local"); err != nil || !found.Works || found.Failed() != nil {
+			t.Errorf("%+v, %v", found, err)
+		}
 		if _, err := c.Systems().Resource(ctx, "a/b c"); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
@@ -335,6 +338,7 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Queues().Disable(ctx, "x", true); return err },
 		func() error { _, err := c.Queues().Disable(ctx, "x", false); return err },
 		func() error { return c.Queues().Delete(ctx, "x") },
+		func() error { _, err := c.CheckSystem(ctx, "x"); return err },
 		func() error { _, err := c.Systems().List(ctx); return err },
 		func() error { _, err := c.Systems().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Systems().Apply(ctx, "x", spec(`{}`), 0); return err },

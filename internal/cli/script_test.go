@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -107,6 +108,15 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			}
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "root":
+				return os.Getuid() == 0, nil
+			case "namespaces": // a user may have file systems of its own
+				return exec.Command("setpriv", "--reuid=65534", "--clear-groups", "unshare", "-rm", "true").Run() == nil, nil
+			}
+			return false, fmt.Errorf("%s is no condition", cond)
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
 			"url":       serverURL,
@@ -121,6 +131,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"sshdown":   toSSHD(func(s *testenv.SSH, _ testing.TB) { s.Kill() }),
 			"sshup":     toSSHD((*testenv.SSH).Start),
 			"rekey":     replaceKey,
+			"fulldisk":  fullDisk,
 			"fill":      fill,
 			"says":      says,
 		},
@@ -237,13 +248,15 @@ type sshServers struct {
 type serversOf struct{}
 
 // startSSHD starts an OpenSSH server, and sets variables to where it is and whom it lets in: sshd
-// NAME sets NAME_PORT, NAME_USER, NAME_IDENTITY, NAME_KEY, and NAME_PRINT, the key's fingerprint.
+// NAME LINE… sets NAME_PORT, NAME_USER, NAME_IDENTITY, NAME_KEY, NAME_PRINT, the key's fingerprint,
+// and NAME_WORK, a folder there. The lines are of its configuration.
 func startSSHD(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: sshd NAME")
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: sshd NAME [LINE…]")
 	}
 	all := ts.Value(serversOf{}).(sshServers)
-	s := testenv.SSHD(all.tb, testenv.SSHOptions{})
+	s := testenv.SSHD(all.tb, testenv.SSHOptions{Lines: args[1:]})
+	ts.Setenv(args[0]+"_WORK", s.Work)
 	all.of[args[0]] = s
 	ts.Setenv(args[0]+"_PORT", strconv.Itoa(s.Port))
 	ts.Setenv(args[0]+"_USER", s.User)
@@ -272,6 +285,24 @@ func replaceKey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("OLD_PRINT", ts.Getenv(args[0]+"_PRINT"))
 	all.of[args[0]].ReplaceHostKey(all.tb)
 	sayKey(ts, args[0], all.of[args[0]])
+}
+
+// fullDisk puts a file system without room where the work folder of a server is: fulldisk NAME.
+func fullDisk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: fulldisk NAME")
+	}
+	all := ts.Value(serversOf{}).(sshServers)
+	s := all.of[args[0]]
+	ts.Check(syscall.Mount("tmpfs", s.Work, "tmpfs", 0, fmt.Sprintf("size=1m,uid=%d,gid=%d", s.UID, s.GID)))
+	all.tb.Cleanup(func() {
+		if err := syscall.Unmount(s.Work, syscall.MNT_DETACH); err != nil {
+			all.tb.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(s.Work, "large"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		ts.Fatalf("it is not full: %v", err)
+	}
 }
 
 func sayKey(ts *testscript.TestScript, name string, s *testenv.SSH) {

@@ -42,8 +42,8 @@ var unpointed = map[string]string{
 	"stageJob Mkdir":     "a folder that is made again without harm",
 	"leaveNothing tidy":  "the sweep does it as well",
 	"Remove Remove":      "the job has ended, and its rows are still there: whoever deletes it does it again",
-	"clean Remove":       "archive.cleaned follows in the caller",
 	"Open Mkdir":         "the spool: it is made again without harm",
+	"clean Remove":       "archive.cleaned follows in the caller",
 	"tidy Remove":        "archive.published follows in the caller",
 	"Sweep tidy":         "it is done again at the next sweep",
 	"launched Kill":      "the job keeps its live launch: the next run finds that nothing of it is alive",
@@ -72,6 +72,12 @@ var unpointed = map[string]string{
 	"clearLog Remove":    "it is looked for again when the job goes on",
 	"link Symlink":       "stage.copied follows in the caller",
 	"end Signal":         "a signal to what is dead does nothing",
+	"folder Mkdir":       "a trial, whose folder the next one removes",
+	"folder Put":         "a trial, whose folder the next one removes",
+	"sweep Remove":       "the next trial does it again",
+	"program Launch":     "a trial, whose program ends by itself",
+	"program Kill":       "a trial, whose program ends by itself",
+	"undo Remove":        "a trial, whose folder the next one removes",
 	"vacate Remove":      "the rooms are removed again by whoever cleans again",
 }
 

@@ -167,6 +167,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	service := pawl.Config{
 		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine, Queues: o.Queues,
 		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient, Log: log, Options: o.Options,
+		CheckSystem: n.checkSystem,
 	}
 	if o.Store != nil {
 		service.Store = o.Store(service.Store)

@@ -17,6 +17,7 @@ import (
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -51,13 +52,13 @@ func Open(t testing.TB) *Service {
 			t.Error(err)
 		}
 	})
-	runner, err := process.Open(t.Context(), process.Config{Host: host, Spool: spool})
+	programs, err := process.Open(t.Context(), process.Config{Host: host, Spool: spool})
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	kind := app.New(app.Config{
-		Local: app.System{Host: host, Runner: runner, Work: filepath.Join(s.Dir, "work"), Spool: spool},
+		Local: app.System{Host: host, Runner: programs, Work: filepath.Join(s.Dir, "work"), Spool: spool},
 		Files: fileslocal.FS{}, Archive: filepath.Join(s.Dir, "archive"), Log: log,
 	})
 	bus := &local.Broker{}
@@ -66,6 +67,18 @@ func Open(t testing.TB) *Service {
 	s.Service = pawl.New(pawl.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},
+		CheckSystem: func(ctx context.Context, doc *job.System) (job.SystemCheck, error) {
+			c := job.SystemCheck{System: doc.Name}
+			trial := app.Trial{
+				System: kind.Local(), Root: s.Dir, Check: &c, Remedy: func(string, job.Code) string { return "" },
+				Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
+					return process.Open(ctx, process.Config{Host: host, Spool: spool, Past: past})
+				},
+			}
+			trial.Run(ctx)
+			c.Finish()
+			return c, nil
+		},
 	})
 	return s
 }
