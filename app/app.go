@@ -2,9 +2,8 @@
 // PROCESSING_INPUTS to ARCHIVING.
 //
 // A worker does one state after the other, each in a file of its own. Each step can be done again
-// after a crash. While the program runs, no worker has the job: the [Watcher] waits for the message
-// that the end of the program leaves in the spool, and puts the job back on its queue for
-// ARCHIVING.
+// after a crash. While the program runs, no worker has the job: the [Watcher] waits until the runner
+// tells the end of the program, and puts the job back on its queue for ARCHIVING.
 //
 // The package uses the contracts of host, runner and files, and no backend.
 package app
@@ -42,9 +41,9 @@ type Config struct {
 	// Archive holds the results of jobs that name no folder for them, as <archive>/<tenant>/<job
 	// id>.
 	Archive string
-	// Own are the other files and folders of the service: its database, its token, the files of its
-	// runner. No job takes an input from them or puts results there. The same holds for Archive and
-	// for the folders of Local.
+	// Own are the other files and folders of the service: its database, its token, the folders of
+	// its runner. No job takes an input from them or puts results there. The same holds for Archive
+	// and for the work folder of Local.
 	Own []string
 	// Reconcile is how often the watcher looks at all programs, for ends that nobody told of; a
 	// minute by default.

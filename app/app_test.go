@@ -60,7 +60,10 @@ type parts struct {
 	app.Config
 	rows store.Reader // that the watcher reads
 	main store.Store  // that the service works on
-	deaf bool         // it is not told of children that died
+	deaf bool         // its runner is not told of children that died
+
+	launcher *process.Runner
+	on       func(host.Host) // has programs run on another machine than that of the house
 
 	step  func(mortal) engine.Kind // stands before the kind; nil: nothing does
 	slots map[job.Lane]int
@@ -105,7 +108,7 @@ func openOn(t *testing.T, db database, change ...func(*parts)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.runner, err = process.Open(h.ctx, process.Config{Host: h.machine, Spool: h.spool()}); err != nil {
+	if h.runner, err = process.Open(h.ctx, process.Config{Host: h.machine, Spool: h.spool(), Exits: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -123,10 +126,17 @@ func (h *house) spool() string { return filepath.Join(h.dir, "ends") }
 
 // start runs a service in the house.
 func (h *house) start(change ...func(*parts)) {
-	p := parts{rows: h.store, main: h.store, Config: app.Config{
-		Local: app.System{Host: h.machine, Runner: h.runner, Work: filepath.Join(h.dir, "work"), Spool: h.spool()},
+	p := parts{rows: h.store, main: h.store, launcher: h.runner, Config: app.Config{
+		Local: app.System{Host: h.machine, Runner: h.runner, Work: filepath.Join(h.dir, "work")}, Own: []string{h.spool()},
 		Files: fileslocal.FS{}, Archive: filepath.Join(h.dir, "archive"), Grace: time.Second,
 	}}
+	p.on = func(m host.Host) {
+		var err error
+		if p.launcher, err = process.Open(h.ctx, process.Config{Host: m, Spool: h.spool(), Exits: true}); err != nil {
+			h.Fatal(err)
+		}
+		p.Local.Host, p.Local.Runner = m, p.launcher
+	}
 	for _, f := range change {
 		f(&p)
 	}
@@ -134,7 +144,7 @@ func (h *house) start(change ...func(*parts)) {
 	bus := &local.Broker{}
 	watcher := app.NewWatcher(h.kind, h.kind.Local(), p.rows, bus)
 	h.eyes = watcher
-	tell := watcher.Exited
+	tell := p.launcher.Exited
 	if p.deaf {
 		tell = func(host.Process) {}
 	}
@@ -243,10 +253,30 @@ func (h *house) handle(id job.ID) runner.Handle {
 	return notes.Handle
 }
 
+// A place is where a launch is.
+type place struct {
+	Dir     string
+	Process host.Process
+}
+
+func placeOf(t *testing.T, h runner.Handle) (at place) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(h.Data), &at); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// at returns where a job's launch is.
+func (h *house) at(id job.ID) place {
+	h.Helper()
+	return placeOf(h.T, h.handle(id))
+}
+
 // pid returns the process id of a job's wrapper, which is that of its group.
 func (h *house) pid(id job.ID) int {
 	h.Helper()
-	return h.handle(id).Process.PID
+	return h.at(id).Process.PID
 }
 
 // poll waits for what nobody announces.

@@ -291,11 +291,7 @@ func forced(e *runner.End) bool {
 // lasted returns how long a program ran, as its time limit counts: from the start of its launch,
 // without the time for which it was suspended.
 func (s *program) lasted() time.Duration {
-	lasted := s.progress.End.Ran - s.progress.Suspended
-	if h := s.progress.Handle; h != nil {
-		lasted += s.progress.End.Since - h.Process.Started()
-	}
-	return lasted
+	return s.progress.End.Waited + s.progress.End.Ran - s.progress.Suspended
 }
 
 // signalName names a signal, as in "signal 9 (killed)".

@@ -25,7 +25,6 @@ import (
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
-	"github.com/pawl-jobs/pawl/runner/process"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -415,11 +414,8 @@ func TestNoRoomForAWrapper(t *testing.T) {
 			}
 			return call()
 		})
-		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Local.Host, p.Local.Runner, p.Local.Work = f, r, full
+		p.on(f)
+		p.Local.Work = full
 	})
 	s, lines := h.noting()
 	s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil

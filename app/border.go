@@ -83,7 +83,7 @@ func (k *Kind) places(ctx context.Context) (own []landmark) {
 	if own != nil {
 		return own
 	}
-	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Local.Work, k.cfg.Archive, k.cfg.Local.Spool}) {
+	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Local.Work, k.cfg.Archive}) {
 		if name == "" {
 			continue
 		}

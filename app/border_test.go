@@ -19,7 +19,7 @@ func guarded(t *testing.T) (h *house, own string) {
 	own = filepath.Join(h.dir, "service")
 	h.stop()
 	h.start(func(p *parts) {
-		p.Own = []string{own}
+		p.Own = []string{own, h.spool()}
 		p.Local.Work, p.Archive = filepath.Join(own, "work"), filepath.Join(own, "archive")
 	})
 	h.write("secret", own, "token")

@@ -22,7 +22,7 @@ import (
 // spool of its own, so that no watcher and no [Report] meets it.
 type Trial struct {
 	System *System
-	// Root is the folder that has Work and Spool.
+	// Root is the folder in which the folders of the system are.
 	Root string
 	// Runner returns a runner like that of the system, with other folders.
 	Runner func(ctx context.Context, spool, past string) (runner.Runner, error)
@@ -164,12 +164,18 @@ func (t *Trial) program(ctx context.Context) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	var told <-chan []runner.Notice
 	begun, err := t.System.Host.Watch(ctx, dir)
-	var told <-chan host.Event
 	if err == nil {
-		told, err = t.System.Host.Watch(ctx, spool)
+		told, err = r.Watch(ctx)
 	}
+	defer func() {
+		cancel()
+		if told != nil {
+			for range told { // until the runner is done
+			}
+		}
+	}()
 	if err != nil {
 		t.fail(job.CheckLaunch, "", err, "")
 		return
@@ -187,10 +193,9 @@ func (t *Trial) program(ctx context.Context) {
 	defer func() {
 		r.Kill(context.WithoutCancel(ctx), h, 0) //nolint:errcheck // it ends by itself after ten minutes
 	}()
-	name := runner.EndName(key, 0)
-	switch which := t.await(ctx, begun, "begun", told, name); which {
+	switch t.await(ctx, begun, told) {
 	case "begun":
-	case name:
+	case "told":
 		t.broken(ctx, dir)
 		return
 	default:
@@ -219,36 +224,14 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	t.Check.OK(job.CheckEnd, "SIGTERM ended it")
 	ended := time.Now()
-	if t.await(ctx, told, name, nil, "") != name {
+	if t.await(ctx, nil, told) != "told" {
 		t.fail(job.CheckTold, "", fmt.Errorf("no message came within %s", t.Wait),
 			"look at the file system of the work folder: ends would be noticed once in a minute only")
-		return
-	}
-	if err := t.message(limit, spool, name); err != nil {
-		t.fail(job.CheckTold, "", err, "")
 		return
 	}
 	t.told = true
 	late := max(time.Since(ended).Round(time.Millisecond), time.Millisecond)
 	t.Check.OK(job.CheckTold, fmt.Sprintf("its message came %s later", late))
-}
-
-// message reads the message of an end. Its name is there a moment before it is whole.
-func (t *Trial) message(ctx context.Context, spool, name string) error {
-	for {
-		b, err := files.ReadFile(ctx, t.System.Host.Files(), path.Join(spool, name), runner.MaxEnd)
-		if err == nil {
-			_, err = runner.ParseEnd(name, b)
-		}
-		if job.KindOf(err) != job.Corrupt {
-			return err
-		}
-		select {
-		case <-time.After(lookAgain):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 // broken tells of a program that has ended before it began.
@@ -267,27 +250,31 @@ func lastLine(b []byte) string {
 	return strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "?")
 }
 
-// await returns which of two names appears; empty: neither does.
-func (t *Trial) await(ctx context.Context, a <-chan host.Event, inA string, b <-chan host.Event, inB string) string {
+// await waits until the program has "begun", or its end is "told"; empty: neither comes.
+func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan []runner.Notice) string {
 	late := time.NewTimer(t.Wait)
 	defer late.Stop()
-	for a != nil || b != nil {
+	for begun != nil || told != nil {
 		select {
-		case e, ok := <-a:
+		case e, ok := <-begun:
 			switch {
 			case !ok:
-				a = nil
-			case e.Name == inA:
-				return inA
+				begun = nil
+			case e.Name == "begun":
+				return "begun"
 			}
-		case e, ok := <-b:
-			switch {
-			case !ok:
-				b = nil
-			case e.Name == inB:
-				return inB
+		case news, ok := <-told:
+			if !ok {
+				told = nil
+			}
+			for _, n := range news {
+				if n.Key.Job == t.id && n.End != nil {
+					return "told"
+				}
 			}
 		case <-late.C:
+			return ""
+		case <-ctx.Done():
 			return ""
 		}
 	}

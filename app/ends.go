@@ -2,16 +2,10 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
@@ -21,146 +15,114 @@ import (
 
 // How the watcher hears of ends, and what it makes of them.
 
-// takeIn makes changes from the messages in the spool. A message stays if it is not whole, or if
-// its job is not yet in monitor. It goes if its job is past that launch.
-func (x *watch) takeIn(ctx context.Context) error {
-	if len(x.ends) == 0 {
-		return nil
-	}
-	strangers := map[string]runner.Key{}
-	fsys := x.sys.Host.Files()
-	for _, name := range slices.Sorted(maps.Keys(x.ends)) {
-		key, _, err := runner.ParseEndName(name)
-		if err != nil {
-			if ours := strings.HasPrefix(name, "."); !ours { // a file on its way has another name
-				x.kind.cfg.Log.Warn("what is in the spool and is no message of an end is removed", "name", name)
-				x.discard(ctx, name)
-			}
-			delete(x.ends, name)
-			continue
-		}
-		if x.past[name] {
-			delete(x.past, name)
-			x.discard(ctx, name)
-			continue
-		}
-		w := x.jobs[key.Job]
-		if w == nil || w.handle.Key != key {
-			strangers[name] = key
-			continue
-		}
-		var end runner.End
-		var torn error
-		err = x.caution.look(ctx, key.Job, func() error {
-			b, err := files.ReadFile(ctx, fsys, path.Join(x.sys.Spool, name), runner.MaxEnd)
-			if err == nil {
-				end, torn = runner.ParseEnd(name, b)
-			}
-			return err
-		})
-		if ctx.Err() != nil || job.KindOf(err) == job.Unavailable {
-			return x.unreachable(ctx, err)
-		}
-		if err != nil {
-			delete(x.ends, name)
-			if !errors.Is(err, fs.ErrNotExist) {
-				x.kind.cfg.Log.Error("a message of an end cannot be read; looking at the program instead", "job",
-					key.Job, "error", err)
-			}
-			continue
-		}
-		if err = torn; err != nil {
-			x.torn(w)
-			continue
-		}
-		delete(x.ends, name)
-		switch {
-		case err == nil && end.Token != w.handle.Token || w.told != nil && w.told.name != name:
-			x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job",
-				key.Job, "name", name)
-			x.discard(ctx, name)
-			continue
-		case err != nil:
-			w.told = &ending{w: w, name: name}
-		default:
-			w.told = &ending{w: w, end: &end, name: name}
-		}
-		w.since, x.open[w] = time.Now(), true
-		x.lookIn(0)
-	}
-	return x.sort(ctx, strangers)
-}
-
-// torn makes the watch read a message again that is not whole: its writer is at work, or is gone.
-// So the program is looked at, too.
-func (x *watch) torn(w *watched) {
-	if w.since.IsZero() {
-		w.since = time.Now()
-	}
-	w.looked, x.open[w] = false, true
-	if time.Since(w.since) < wrapperGrace {
-		x.lookIn(lookAgain)
-	} else {
-		x.lookIn(time.Second)
-	}
-}
-
-// sort looks up the jobs of messages that fit no running program.
-func (x *watch) sort(ctx context.Context, strangers map[string]runner.Key) error {
-	if len(strangers) == 0 {
-		return nil
-	}
-	ids := make([]job.ID, 0, len(strangers))
-	for _, k := range strangers {
-		ids = append(ids, k.Job)
-	}
-	slices.SortFunc(ids, job.ID.Compare)
-	found, err := x.store.Find(ctx, store.FindQuery{IDs: ids})
+// hear takes in news of launches, and looks at those that may be over.
+func (x *watch) hear(ctx context.Context, news []runner.Notice) error {
+	look, err := x.takeIn(ctx, news)
 	if err != nil {
-		return x.unreachable(ctx, err)
+		return err
 	}
-	rows := map[job.ID]job.Job{}
-	for _, j := range found {
-		rows[j.ID] = j
-	}
-	again := false
-	for _, name := range slices.Sorted(maps.Keys(strangers)) {
-		k := strangers[name]
-		j, there := rows[k.Job]
-		if !there || !j.Live || k.Launch < j.Launch {
-			x.discard(ctx, name) // the job is past this launch
-			continue
-		}
-		if err := x.see(ctx, j); err != nil {
-			return err
-		}
-		if w := x.jobs[k.Job]; w != nil && w.handle.Key == k {
-			again = true
-		}
-	}
-	if again {
-		return x.takeIn(ctx)
-	}
-	return nil
+	return x.probe(ctx, look)
 }
 
-// discard removes a message that was taken in.
-func (x *watch) discard(ctx context.Context, name string) {
-	delete(x.ends, name)
-	if name == "" {
+// takeIn takes in news of launches, and returns those that are to be looked at. An end stays with
+// the runner if its job is not yet in monitor. It is acknowledged if its job is past that launch.
+func (x *watch) takeIn(ctx context.Context, news []runner.Notice) (look []*watched, err error) {
+	x.early = append(x.early, news...)
+	heard, err := x.sort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var over []ending
+	for _, n := range heard {
+		w := x.jobs[n.Key.Job]
+		switch {
+		case w == nil || w.killing:
+		case n.End != nil && !n.Look:
+			over = append(over, w.ending(runner.Status{}))
+		case !slices.Contains(look, w):
+			look = append(look, w)
+		}
+	}
+	return look, x.finish(ctx, over)
+}
+
+// sort takes the notices out of early that are of launches which are watched, and returns those
+// that are news. It looks up the jobs of the others.
+func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
+	var done []string
+	x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool { return x.known(n, &heard, &done) })
+	if len(x.early) > 0 {
+		ids := make([]job.ID, len(x.early))
+		for i, n := range x.early {
+			ids[i] = n.Key.Job
+		}
+		slices.SortFunc(ids, job.ID.Compare)
+		found, err := x.store.Find(ctx, store.FindQuery{IDs: slices.Compact(ids)})
+		if err != nil {
+			return heard, x.unreachable(ctx, err)
+		}
+		rows := map[job.ID]job.Job{}
+		for _, j := range found {
+			rows[j.ID] = j
+			if err := x.see(ctx, j); err != nil {
+				return heard, err
+			}
+		}
+		x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool {
+			j, there := rows[n.Key.Job]
+			if past := !there || !j.Live || n.Key.Launch < j.Launch; past {
+				done = append(done, n.Name)
+				return true
+			}
+			return x.known(n, &heard, &done)
+		})
+	}
+	x.acknowledge(ctx, done)
+	return heard, nil
+}
+
+// known takes in a notice if its launch is watched, or past. Done gets the name of one that needs
+// no more than to be acknowledged, and heard the others.
+func (x *watch) known(n runner.Notice, heard *[]runner.Notice, done *[]string) bool {
+	w := x.jobs[n.Key.Job]
+	switch {
+	case x.past[n.Key]:
+		*done = append(*done, n.Name)
+		return true
+	case w == nil || w.handle.Key != n.Key:
+		return false
+	case n.End != nil && n.End.Token != w.handle.Token, w.told != nil && n.Name != "" && !slices.Contains(w.names, n.Name):
+		x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", n.Key.Job,
+			"name", n.Name)
+		*done = append(*done, n.Name)
+		return true
+	}
+	if n.Name != "" && !slices.Contains(w.names, n.Name) {
+		w.names = append(w.names, n.Name)
+	}
+	if w.told == nil {
+		w.told = n.End
+	}
+	*heard = append(*heard, n)
+	return true
+}
+
+// acknowledge lets the runner forget ends, in one call.
+func (x *watch) acknowledge(ctx context.Context, names []string) {
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	if len(names) == 0 {
 		return
 	}
-	if err := x.sys.Host.Files().Remove(ctx, path.Join(x.sys.Spool, name)); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("a message of an end stays in the spool until the next start", "name", name, "error", err)
+	if err := x.sys.Runner.Acknowledge(ctx, names); err != nil && ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("messages of ends stay until the next watch", "error", err)
 	}
 	crash.At("watch.discarded")
 }
 
 // An ending is the end of a program. Without end it is the news that the program is gone.
 type ending struct {
-	w    *watched
-	end  *runner.End
-	name string // of the message, if there was one
+	w   *watched
+	end *runner.End
 
 	usage *host.Usage      // what it has used; nil: not known
 	kept  []runner.Remnant // processes that asked to outlive it
@@ -168,15 +130,17 @@ type ending struct {
 	said  string           // words of its launcher, if the program is gone
 }
 
-// with returns the ending with the other news of a look at the program.
-func (o *ending) with(s runner.Status) ending {
-	done := *o
-	done.usage, done.said, done.kept = s.Usage, s.Said, s.Kept
-	return done
+// ending returns the end of a program, with what a look at it has told.
+func (w *watched) ending(s runner.Status) ending {
+	o := ending{w: w, end: s.End, usage: s.Usage, said: s.Said, kept: s.Kept}
+	if w.told != nil {
+		o.end = w.told
+	}
+	return o
 }
 
-// finish puts jobs whose program is over back on their queues, all in one call. Then it removes the
-// messages.
+// finish puts jobs whose program is over back on their queues, all in one call. Then it acknowledges
+// the ends, all in one call.
 func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil
@@ -188,23 +152,24 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 	}
 	answers, err := x.held.Apply(ctx, changes)
 	if err != nil {
+		for _, o := range over {
+			x.again(o.w)
+		}
 		return x.unreachable(ctx, err)
 	}
 	crash.At("watch.applied")
+	var done []string
 	for i, o := range over {
 		switch answers[i].Outcome {
 		case store.OK, store.Diverted:
 			x.forget(o.w.row.ID)
-			x.caution.forget(ctx, o.w.row.ID)
-			if o.name == "" {
-				x.past[runner.EndName(o.w.handle.Key, 0)] = true
-			}
-			x.discard(ctx, o.name)
+			x.past[o.w.handle.Key] = true
+			done = append(done, o.w.names...)
 		default:
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.
+			x.again(o.w)
 			rows, err := x.store.Find(ctx, store.FindQuery{IDs: []job.ID{o.w.row.ID}})
 			if err != nil {
-				x.again(o.w)
 				if err := x.unreachable(ctx, err); err != nil {
 					return err
 				}
@@ -215,21 +180,21 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 					return err
 				}
 			}
-			switch {
-			case x.jobs[o.w.row.ID] == o.w: // the row has not moved: not again at once
-				x.again(o.w)
-			case o.name != "":
-				x.ends[o.name] = true
+			if x.jobs[o.w.row.ID] != o.w {
+				for _, name := range o.w.names {
+					x.early = append(x.early, runner.Notice{Key: o.w.handle.Key, Name: name, End: o.w.told, Look: true})
+				}
 			}
 		}
 	}
+	x.acknowledge(ctx, done)
 	return nil
 }
 
 // again makes the watch look at a program soon, as if its end were not known.
 func (x *watch) again(w *watched) {
-	w.looked, w.killing, x.open[w] = false, false, true
-	x.lookIn(time.Second)
+	w.killing = false
+	x.lookIn(time.Second, w)
 }
 
 // change returns the change that an end makes of the job. The results are archived after every kind

@@ -15,7 +15,6 @@ import (
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
 	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
-	"github.com/pawl-jobs/pawl/runner/process"
 )
 
 // noting is a program that leaves a line each time it runs.
@@ -88,11 +87,8 @@ func TestHostThatDiesHalfWay(t *testing.T) {
 			var f *hostfake.Host
 			h := open(t, func(p *parts) {
 				f = hostfake.New(p.Local.Host)
-				r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
-				if err != nil {
-					t.Fatal(err)
-				}
-				p.Local.Host, p.Local.Runner, p.Reconcile, p.Grace = f, r, 20*time.Millisecond, 20*time.Millisecond
+				p.on(f)
+				p.Reconcile, p.Grace = 20*time.Millisecond, 20*time.Millisecond
 			})
 			s, lines := h.noting()
 			s.Retry.MaxAttempts = 100
@@ -163,11 +159,7 @@ func TestHostWithoutTime(t *testing.T) {
 			}
 			return call()
 		})
-		r, err := process.Open(context.Background(), process.Config{Host: f, Spool: p.Local.Spool})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Local.Host, p.Local.Runner = f, r
+		p.on(f)
 	})
 	s, lines := h.noting()
 	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {
@@ -181,7 +173,7 @@ func TestWatchThatKeepsSilent(t *testing.T) {
 	h := open(t, func(p *parts) {
 		f = hostfake.New(p.Local.Host)
 		f.Drop(func(string) bool { return true })
-		p.Local.Host = f
+		p.on(f)
 	})
 	s, lines := h.noting()
 	if j := h.end(h.submit(s)); j.State != job.Finished || h.once(lines) != 1 {

@@ -33,7 +33,8 @@ func ticking(c *clock) func(*parts) {
 		if c.Host == nil {
 			c.Host = p.Local.Host
 		}
-		p.Local.Host, p.Reconcile = c, 10*time.Millisecond
+		p.on(c)
+		p.Reconcile = 10 * time.Millisecond
 	}
 }
 

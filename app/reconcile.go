@@ -60,7 +60,7 @@ type Found struct {
 	row    *job.Job
 	handle *runner.Handle
 	open   []runner.Key
-	spool  []string // names of its messages
+	told   []string // names of its ends that nobody has taken in
 }
 
 // A Trail is what a host knows of a program.
@@ -126,14 +126,12 @@ func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Report) ([
 			return nil, err
 		}
 	}
-	messages, err := fsys.List(ctx, y.Spool)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	told, err := y.Runner.Told(ctx)
+	if err != nil {
 		return nil, err
 	}
-	for _, m := range messages {
-		if key, _, err := runner.ParseEndName(m.Name()); err == nil {
-			of(key.Job).spool = append(of(key.Job).spool, m.Name())
-		}
+	for _, n := range told {
+		of(n.Key.Job).told = append(of(n.Key.Job).told, n.Name)
 	}
 	marked, err := y.Runner.Marked(ctx, newest)
 	if err != nil {
@@ -243,7 +241,7 @@ func (y *System) differs(ctx context.Context, f *Found) (bool, error) {
 		f.Name, f.State = row.Name, row.State
 		key.Launch = row.Launch
 	}
-	if row == nil && f.Folder == "" && f.Results == "" && f.spool == nil || row != nil && row.State.Terminal() &&
+	if row == nil && f.Folder == "" && f.Results == "" && f.told == nil || row != nil && row.State.Terminal() &&
 		f.Folder == "" {
 		return false, nil // its mark alone: it was deleted, or all is well
 	}
@@ -300,16 +298,12 @@ func (y *System) probe(ctx context.Context, list []Found) error {
 	if err != nil {
 		return err
 	}
-	uptime, err := y.Host.Uptime(ctx)
-	if err != nil {
-		return err
-	}
 	for i, s := range states {
 		f := at[i]
 		switch {
 		case s.State == runner.Active || s.State == runner.Orphaned || len(s.Left) > 0:
 			f.Program = Runs
-			f.Since = time.Now().Add(f.handle.Process.Started() - uptime).UTC().Truncate(time.Second)
+			f.Since = s.Started.UTC().Truncate(time.Second)
 		case s.End != nil:
 			f.Since, f.ExitCode = s.End.Ended, &s.End.Code
 		}
@@ -349,15 +343,13 @@ func (k *Kind) EndUnknown(ctx context.Context, y *System, f *Found) error {
 			return err
 		}
 	}
-	for _, name := range f.spool {
-		if err := y.Host.Files().Remove(ctx, path.Join(y.Spool, name)); err != nil {
-			return err
-		}
+	if err := y.Runner.Acknowledge(ctx, f.told); err != nil {
+		return err
 	}
 	if err := k.tidy(ctx, y, f.Job, ""); err != nil {
 		return err
 	}
-	f.Removed = f.Folder != "" || f.spool != nil
+	f.Removed = f.Folder != "" || f.told != nil
 	return nil
 }
 

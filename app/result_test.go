@@ -27,7 +27,6 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
-	"github.com/pawl-jobs/pawl/runner/process"
 )
 
 // A machine has other files than its own.
@@ -581,10 +580,7 @@ func shellIn(dir, script string) (string, error) {
 // What cannot be read of one job, or of one tenant, keeps nobody from comparing the others.
 func TestCompareNamesWhatCannotBeRead(t *testing.T) {
 	h := open(t, readsHumbly(t), func(p *parts) {
-		var err error
-		if p.Local.Runner, err = process.Open(context.Background(), process.Config{Host: p.Local.Host, Spool: p.Local.Spool}); err != nil {
-			t.Fatal(err)
-		}
+		p.on(p.Local.Host)
 	})
 	locked, other := h.submit(shell("exit 1")), h.submit(shell("exit 1"))
 	j := h.end(locked)

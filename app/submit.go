@@ -94,7 +94,11 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 		return engine.Back().Set(job.Patch{Over: true})
 	}
 	s.progress = progress{Handle: &h, Limit: s.given.Resources.Limit()}
-	return engine.Launched(job.Running).Work(s.progress.encode())
+	state := job.Running
+	if s.sys.Runner.Traits().Queues {
+		state = job.Queued
+	}
+	return engine.Launched(state).Work(s.progress.encode())
 }
 
 // unsettled returns the outcome of a launch that may run or not: the job goes back, and the host is
@@ -150,5 +154,8 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	for name, v := range s.spec.Env {
 		env[name] = v
 	}
-	return runner.Plan{Dir: s.dir, Argv: s.sys.argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr}
+	return runner.Plan{
+		Dir: s.dir, Argv: s.sys.argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
+		Resources: *s.given.Resources,
+	}
 }

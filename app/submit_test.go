@@ -185,7 +185,7 @@ func TestLaunchOfADeadWorker(t *testing.T) {
 		if j.State != job.Canceled || len(l.asked) != 1 {
 			t.Fatalf("%s after %v", j.State, l.asked)
 		}
-		if left := alive(t, first.Process.PID); len(left) > 0 {
+		if left := alive(t, placeOf(t, first).Process.PID); len(left) > 0 {
 			t.Errorf("of the group there is still %q", left)
 		}
 	})

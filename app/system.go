@@ -24,8 +24,6 @@ type System struct {
 	Runner runner.Runner
 	// Work holds the folders of jobs, as <work>/<tenant>/<job id>.
 	Work string
-	// Spool is the folder in which the messages of ends appear.
-	Spool string
 	// Shell is the shell that reads Profile and then becomes each program, such as [bash, -l]. Nil:
 	// programs are started without one, unless there is a Profile.
 	Shell []string

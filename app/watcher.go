@@ -12,35 +12,25 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/engine"
-	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Watcher looks after the programs of one system while no worker has their jobs. The spool tells
-// it of ends, the broker of wishes, and the host of children that died without a message. It makes
-// one change of each end. Two watchers at once do no harm, because the rows decide.
+// A Watcher looks after the programs of one system while no worker has their jobs. The runner tells
+// it of ends, and the broker of wishes. It makes one change of each end. Two watchers at once do no
+// harm, because the rows decide.
 type Watcher struct {
 	kind   *Kind
 	sys    *System
 	store  store.Reader
 	broker broker.Broker
-
-	exited chan struct{} // there are exits
 	differ atomic.Pointer[Report]
-	mu     sync.Mutex
-	exits  []host.Process // guarded by mu: children that have died since the watcher looked
 }
 
-// The times of a wrapper that has told its end.
-const (
-	// wrapperGrace is how long such a wrapper may take to go. Meanwhile it is looked at every
-	// lookAgain.
-	wrapperGrace = 200 * time.Millisecond
-	lookAgain    = 2 * time.Millisecond
-)
+// firstLook is when a program is looked at first: it may have died, and nobody told, before its job
+// came to the watcher.
+const firstLook = time.Second
 
 // overlap is how far refresh goes back: an entry into monitor may be committed after a later one.
 // The look at all programs finds those that took longer.
@@ -50,27 +40,9 @@ const overlap = 500 * time.Millisecond
 // together, and ends wait less often.
 const refreshGap = 50 * time.Millisecond
 
-// maxExits is how many dead children are kept for a watcher that does not look. The watcher finds
-// the others when it begins, or when it looks at all programs.
-const maxExits = 100_000
-
 // NewWatcher returns the watcher of a system. It does no I/O.
 func NewWatcher(k *Kind, y *System, s store.Reader, b broker.Broker) *Watcher {
-	return &Watcher{kind: k, sys: y, store: s, broker: b, exited: make(chan struct{}, 1)}
-}
-
-// Exited tells the watcher that a process of its host has died. It does not block and is safe for
-// concurrent use.
-func (w *Watcher) Exited(p host.Process) {
-	w.mu.Lock()
-	if w.exits = append(w.exits, p); len(w.exits) > maxExits {
-		w.exits = w.exits[len(w.exits)-maxExits/2:] // nobody watches here
-	}
-	w.mu.Unlock()
-	select {
-	case w.exited <- struct{}{}:
-	default:
-	}
+	return &Watcher{kind: k, sys: y, store: s, broker: b}
 }
 
 // Duty returns the duty to watch the programs of the system.
@@ -83,22 +55,18 @@ type watch struct {
 	*Watcher
 	held *engine.Held
 
-	caution caution
-	jobs    map[job.ID]*watched       // in custody monitor, as far as known
-	runs    map[host.Process]*watched // the same, by the process that runs it
-	// at least the programs that have told their end, or were not looked at yet
-	open   map[*watched]bool
-	wishes map[job.ID]bool // at least the jobs with a wish
-	mark   time.Time       // newest entry into monitor that refresh has read
-	soon   *time.Timer     // when to look again at programs that have told their end
-	next   time.Time       // to when soon is set; zero: to no moment
-	late   *time.Timer     // when the first program reaches its time limit
-	due    time.Time       // to when late is set; zero: to no moment
-	ends   map[string]bool // names in the spool that have not been taken in
-	// past holds names of messages that have not come: the end of the program was seen without
-	// them.
-	past   map[string]bool
-	silent bool        // the spool cannot be watched now
+	jobs   map[job.ID]*watched // in custody monitor, as far as known
+	open   map[*watched]bool   // at least the programs to be looked at by next
+	wishes map[job.ID]bool     // at least the jobs with a wish
+	mark   time.Time           // newest entry into monitor that refresh has read
+	soon   *time.Timer         // when to look at the programs of open
+	next   time.Time           // to when soon is set; zero: to no moment
+	late   *time.Timer         // when the first program reaches its time limit
+	due    time.Time           // to when late is set; zero: to no moment
+	early  []runner.Notice     // of launches that are not watched yet
+	// past holds launches whose end was seen otherwise, and may still be told.
+	past   map[runner.Key]bool
+	silent bool        // the runner cannot tell of ends now
 	news   *time.Timer // when to read what hints have told of
 	read   time.Time   // when refresh was called last
 
@@ -119,24 +87,21 @@ type watched struct {
 	killing  bool
 	spare    func()           // ends the kill
 	behind   []runner.Remnant // processes that the program had left when it ended
-	told     *ending          // its message has come; something of it may still be alive
-	since    time.Time        // when it came
-	looked   bool             // it was probed since it came into monitor
+	told     *runner.End      // its end was told; something of it may still be alive
+	names    []string         // of notices of its end
+	until    time.Time        // when its time is over, by the clock of this process; zero: never
 	missed   bool             // it was logged that its state cannot be told
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	x := &watch{
-		Watcher: w, held: held, jobs: map[job.ID]*watched{},
-		runs: map[host.Process]*watched{}, open: map[*watched]bool{}, wishes: map[job.ID]bool{},
-		ends: map[string]bool{}, past: map[string]bool{}, kills: make(chan kill, maxKills),
+		Watcher: w, held: held, jobs: map[job.ID]*watched{}, open: map[*watched]bool{},
+		wishes: map[job.ID]bool{}, past: map[runner.Key]bool{}, kills: make(chan kill, maxKills),
 		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour), news: time.NewTimer(time.Hour),
 	}
 	defer x.soon.Stop()
 	defer x.late.Stop()
 	defer x.news.Stop()
-	x.caution = newCaution(ctx, w.sys.Host.Files(), w.sys.Spool)
-	defer x.caution.end(ctx)
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -153,7 +118,7 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 		}
 		if !x.silent { // it is tried each second, and told once
 			x.silent = true
-			w.kind.cfg.Log.Warn("the watch on the spool was lost; watching anew", "watch", w.sys.Watch, "error", err)
+			w.kind.cfg.Log.Warn("the watch over ends was lost; watching anew", "watch", w.sys.Watch, "error", err)
 		}
 		select {
 		case <-time.After(time.Second):
@@ -163,47 +128,53 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	}
 }
 
-// watch looks on until ctx ends or the watch on the spool is lost. It begins to watch before it
-// lists.
+// watch looks on until ctx ends or the runner's watch is lost.
 func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	cfg := &x.kind.cfg
 	ctx, stop := x.held.Context(ctx)
-	defer stop()
-	events, err := x.sys.Host.Watch(ctx, x.sys.Spool)
+	ends, err := x.sys.Runner.Watch(ctx)
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", x.sys.Spool, err)
+		stop()
+		return err
 	}
+	defer func() {
+		stop()
+		for range ends { // until the runner is done
+		}
+	}()
+	x.early = nil
 	if err := x.refresh(ctx); err != nil {
 		return err
 	}
-	if err := x.list(ctx); err != nil {
-		return err
-	}
-	if err := x.takeIn(ctx); err != nil { // before the probe: a message is better evidence than a folder that is gone
-		return err
+	select {
+	case before, ok := <-ends: // before the probe: an end is better evidence than a folder that is gone
+		if !ok {
+			return nil
+		}
+		if _, err := x.takeIn(ctx, before); err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return nil
 	}
 	if err := x.probe(ctx, x.all()); err != nil {
 		return err
 	}
-	x.caution.relax()
 	if x.silent {
 		x.silent = false
-		x.kind.cfg.Log.Info("the spool is watched again", "watch", x.sys.Watch)
+		x.kind.cfg.Log.Info("ends are watched again", "watch", x.sys.Watch)
 	}
 	x.sweep(ctx)
 	x.compare(ctx)
 	tick := time.NewTicker(cfg.Reconcile)
 	defer tick.Stop()
 	for {
-		if err := x.takeIn(ctx); err != nil {
-			return err
-		}
 		select {
-		case e, ok := <-events:
+		case news, ok := <-ends:
 			if !ok {
 				return nil
 			}
-			if err := x.drain(ctx, e, events); err != nil {
+			if err := x.hear(ctx, news); err != nil {
 				return err
 			}
 		case <-told.Messages():
@@ -221,12 +192,8 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.ended(ctx, k); err != nil {
 				return err
 			}
-		case <-x.exited:
-			if err := x.probe(ctx, x.dead()); err != nil {
-				return err
-			}
 		case <-x.late.C:
-			if err := x.overtime(ctx); err != nil {
+			if err := x.overdue(ctx); err != nil {
 				return err
 			}
 		case <-x.soon.C:
@@ -243,9 +210,6 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx, x.all()); err != nil {
 				return err
 			}
-			if err := x.overtime(ctx); err != nil { // a timer stands still while the machine sleeps
-				return err
-			}
 			x.sweep(ctx)
 			if behind, unknown := x.Differ(); behind+unknown > 0 {
 				x.compare(ctx)
@@ -256,25 +220,6 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	}
 }
 
-// drain notes an event and the events that wait behind it.
-func (x *watch) drain(ctx context.Context, e host.Event, more <-chan host.Event) error {
-	for ok := true; ok; {
-		if e.Overflow {
-			if err := x.list(ctx); err != nil {
-				return err
-			}
-		} else {
-			x.ends[e.Name] = true
-		}
-		select {
-		case e, ok = <-more:
-		default:
-			return nil
-		}
-	}
-	return nil
-}
-
 func drainHints(told broker.Subscription) {
 	for {
 		select {
@@ -283,18 +228,6 @@ func drainHints(told broker.Subscription) {
 			return
 		}
 	}
-}
-
-// list notes everything in the spool.
-func (x *watch) list(ctx context.Context) error {
-	names, err := files.Names(ctx, x.sys.Host.Files(), x.sys.Spool)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", x.sys.Spool, err)
-	}
-	for _, name := range names {
-		x.ends[name] = true
-	}
-	return nil
 }
 
 // refresh reads the jobs that came into monitor, the jobs with a wish, and the jobs whose wish is
@@ -339,7 +272,7 @@ func (x *watch) refresh(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return x.hear(ctx, nil)
 }
 
 // see takes in a row.
@@ -358,20 +291,15 @@ func (x *watch) see(ctx context.Context, j job.Job) error {
 		}
 		x.forget(j.ID)
 		w = &watched{progress: n, handle: *n.Handle}
-		x.jobs[j.ID], x.runs[w.handle.Process], x.open[w] = w, w, true
-		x.lookIn(0) // it may have died before it came here
+		x.jobs[j.ID] = w
+		if x.lookIn(firstLook, w); n.Limit > 0 {
+			x.lookIn(n.Limit, w)
+		}
 	}
 	j.Request, j.Resolved, j.Work = nil, nil, nil // there may be very many
 	w.row = j
 	if j.Wish != "" {
 		x.wishes[j.ID] = true
-	}
-	if fresh { // last: after an error the look at all programs sets the timer
-		if err := x.time(ctx, w); err != nil {
-			if err := x.unreachable(ctx, err); err != nil {
-				return err
-			}
-		}
 	}
 	return x.obey(ctx, w)
 }
@@ -383,16 +311,19 @@ func (x *watch) forget(id job.ID) {
 			w.spare()
 		}
 		delete(x.jobs, id)
-		delete(x.runs, w.handle.Process)
 	}
 }
 
 // record records something about a program that runs on. Its job stays in monitor. It reports
 // whether that was written.
 func (x *watch) record(ctx context.Context, w *watched, n progress, message string) (bool, error) {
+	return x.move(ctx, w, n, job.Entry{State: w.row.State, Message: message})
+}
+
+// move is record with a state, which may be another than before.
+func (x *watch) move(ctx context.Context, w *watched, n progress, e job.Entry) (bool, error) {
 	answers, err := x.held.Apply(ctx, []job.Change{{
-		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{{State: w.row.State, Message: message}},
-		To: job.Monitor, Work: n.encode(),
+		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), Path: []job.Entry{e}, To: job.Monitor, Work: n.encode(),
 	}})
 	if err != nil {
 		return false, x.unreachable(ctx, err)
@@ -409,7 +340,7 @@ func (x *watch) record(ctx context.Context, w *watched, n progress, message stri
 		}
 		return false, nil
 	}
-	w.row.N, w.progress = answers[0].Now.N, n
+	w.row.N, w.row.State, w.row.Message, w.progress = answers[0].Now.N, e.State, e.Message, n
 	return true, nil
 }
 
@@ -420,45 +351,29 @@ func (x *watch) all() []*watched {
 		func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
 }
 
-// dead returns the programs whose process has died.
-func (x *watch) dead() (list []*watched) {
-	x.mu.Lock()
-	exits := x.exits
-	x.exits = nil
-	x.mu.Unlock()
-	for _, p := range exits {
-		// of the others those that are programs are looked at when they come into monitor
-		if w := x.runs[p]; w != nil && !w.killing {
-			list = append(list, w)
-		}
-	}
-	return list
-}
-
-// lookIn makes the watch look at the programs of unsure, after d at the latest.
-func (x *watch) lookIn(d time.Duration) {
+// lookIn makes the watch look at a program after d at the latest.
+func (x *watch) lookIn(d time.Duration, w *watched) {
+	x.open[w] = true
 	if at := time.Now().Add(d); x.next.IsZero() || at.Before(x.next) {
 		x.next = at
 		x.soon.Reset(d)
 	}
 }
 
-// unsure returns the programs that have told their end, and those that must be looked at.
+// unsure returns the programs that are to be looked at.
 func (x *watch) unsure() (list []*watched) {
 	for w := range x.open {
-		if x.jobs[w.row.ID] != w || w.told == nil && w.looked {
-			delete(x.open, w)
-			continue
+		if x.jobs[w.row.ID] == w {
+			list = append(list, w)
 		}
-		list = append(list, w)
 	}
+	clear(x.open)
 	slices.SortFunc(list, func(a, b *watched) int { return a.handle.Key.Job.Compare(b.handle.Key.Job) })
 	return list
 }
 
 // probe looks at programs, all in one call. A program is over when nothing of it is alive:
-// processes that it left would go on writing. Its wrapper gets a moment to go after it has told the
-// end.
+// processes that it left would go on writing.
 func (x *watch) probe(ctx context.Context, list []*watched) error {
 	if len(list) == 0 {
 		return nil
@@ -466,35 +381,53 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 	handles := make([]runner.Handle, len(list))
 	for i, w := range list {
 		handles[i] = w.handle
+		delete(x.open, w)
 	}
-	states, err := x.look(ctx, handles)
+	states, err := x.sys.Runner.Probe(ctx, handles)
 	if err != nil {
+		for _, w := range list {
+			x.lookIn(time.Second, w)
+		}
 		return x.unreachable(ctx, err)
 	}
 	var over []ending
 	for i, s := range states {
 		w := list[i]
-		w.looked = true
 		switch {
-		case w.killing, s.State == runner.Active && w.told == nil:
-		case s.State == runner.Active && time.Since(w.since) < wrapperGrace:
-			x.lookIn(lookAgain)
+		case w.killing:
+		case s.State == runner.Queued, s.State == runner.Active && w.told == nil:
+			if err := x.goesOn(ctx, w, s); err != nil {
+				return err
+			}
 		case s.State == runner.Active, s.State == runner.Orphaned, len(s.Left) > 0:
 			if w.told != nil || s.State == runner.Ended {
 				w.behind = s.Left
 			}
 			x.kill(w)
-		case w.told != nil:
-			over = append(over, w.told.with(s))
-		case s.State == runner.Ended, s.State == runner.Lost:
-			over = append(over, (&ending{w: w, end: s.End}).with(s))
+		case w.told != nil, s.State == runner.Ended, s.State == runner.Lost:
+			over = append(over, w.ending(s))
 		case !w.missed:
 			w.missed = true
 			x.kind.cfg.Log.Warn("it cannot be told what has become of a program: its folder cannot be reached",
-				"job", w.row.ID, "folder", w.handle.Dir)
+				"job", w.row.ID, "folder", x.sys.folder(&w.row))
 		}
 	}
 	return x.finish(ctx, over)
+}
+
+// goesOn takes in how a program does that is not over: whether it is queued, and how much of its
+// time is left.
+func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
+	e := job.Entry{State: job.Running}
+	if s.State == runner.Queued {
+		e = job.Entry{State: job.Queued, Message: s.Reason}
+	}
+	if e.State != w.row.State || e.State == job.Queued && e.Message != w.row.Message {
+		if _, err := x.move(ctx, w, w.progress, e); err != nil {
+			return err
+		}
+	}
+	return x.time(ctx, w, s.Started)
 }
 
 // maxCompared is how many jobs are compared with their rows when a watch begins: the newest,

@@ -172,7 +172,7 @@ func TestNewWatcher(t *testing.T) {
 func TestSpool(t *testing.T) {
 	t.Run("after an overflow it is listed", func(t *testing.T) {
 		events := make(chan host.Event)
-		h := open(t, func(p *parts) { p.Local.Host = blind{p.Local.Host, events} })
+		h := open(t, func(p *parts) { p.on(blind{p.Local.Host, events}) })
 		id := h.submit(shell(`exec sleep 1000`))
 		h.until(id, state(job.Running))
 		h.tell(id, 0, message(h.handle(id).Token, 0))
@@ -209,7 +209,7 @@ func TestSpool(t *testing.T) {
 		events := make(chan host.Event)
 		var lookups atomic.Int64
 		h := open(t, func(p *parts) {
-			p.Local.Host = blind{p.Local.Host, events}
+			p.on(blind{p.Local.Host, events})
 			p.rows = noticed{Reader: p.rows, found: func([]job.Job) { lookups.Add(1) }}
 		})
 		tell := func(names ...string) {
@@ -551,8 +551,8 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 			handle, err := l.Runner.Launch(ctx, k, p)
 			h.poll("the end of the wrapper", func() bool {
-				alive, err := h.machine.Alive(ctx, []host.Process{handle.Process})
-				return err != nil || !alive[0]
+				all, err := l.Probe(ctx, []runner.Handle{handle})
+				return err != nil || all[0].State != runner.Active
 			})
 			return handle, err
 		}
@@ -571,7 +571,7 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 		h.pass(gate)
 		name := runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)
 		h.poll("the message", func() bool { return exists(h.spool(), name) })
-		if err := os.RemoveAll(h.handle(id).Dir); err != nil {
+		if err := os.RemoveAll(h.at(id).Dir); err != nil {
 			t.Fatal(err)
 		}
 		h.start()

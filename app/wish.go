@@ -74,9 +74,7 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 	if written, err := x.record(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
 		return err
 	}
-	if err := x.time(ctx, w); err != nil {
-		return x.unreachable(ctx, err)
-	}
+	x.lookIn(0, w) // its time goes on, too
 	return nil
 }
 
@@ -97,73 +95,60 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 	return nil
 }
 
-// The time of a program counts on the boot clock of its host, from the start of its process,
-// without the time for which it was suspended. The clock of this process only says when to look.
+// The time of a program counts by the clock of its host, from the start of its launch, without the
+// time for which it was suspended. The clock of this process only says when to look.
 
-// timeLeft returns how long a program may go on at uptime; false: it has no limit now.
-func (w *watched) timeLeft(uptime time.Duration) (time.Duration, bool) {
-	if w.progress.Limit == 0 || w.progress.SuspendedAt != 0 || w.killing || w.told != nil {
-		return 0, false
-	}
-	return w.handle.Process.Started() + w.progress.Limit + w.progress.Suspended - uptime, true
-}
-
-// time sets the timer for a program that runs, or runs again.
-func (x *watch) time(ctx context.Context, w *watched) error {
-	if w.progress.Limit == 0 {
+// time takes in when a program that goes on has begun. It sets the timer for the end of its time,
+// or ends it. The reason is recorded first, because the end alone does not tell it.
+func (x *watch) time(ctx context.Context, w *watched, started time.Time) error {
+	n := w.progress
+	w.until = time.Time{}
+	if n.Limit == 0 || n.SuspendedAt != 0 || started.IsZero() || x.sys.Runner.Traits().Limits {
 		return nil
 	}
-	uptime, err := x.sys.Host.Uptime(ctx)
-	if err != nil {
-		return err
-	}
-	if left, limited := w.timeLeft(uptime); limited {
+	w.until = started.Add(n.Limit + n.Suspended)
+	if left := time.Until(w.until); left > 0 {
 		x.lookAt(left)
+		return nil
+	}
+	written := n.Overtime
+	if !written {
+		n.Overtime = true
+		var err error
+		if written, err = x.record(ctx, w, n,
+			fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
+			return err
+		}
+	}
+	if written {
+		crash.At("watch.overtime")
+		x.kill(w)
 	}
 	return nil
 }
 
 // lookAt sets the timer unless it is set to an earlier time.
 func (x *watch) lookAt(left time.Duration) {
-	left = max(0, left)
 	if at := time.Now().Add(left); x.due.IsZero() || at.Before(x.due) {
 		x.due = at
 		x.late.Reset(left)
 	}
 }
 
-// overtime ends the programs whose time is over. The reason is recorded first, because the end
-// alone does not tell it.
-func (x *watch) overtime(ctx context.Context) error {
-	uptime, err := x.sys.Host.Uptime(ctx)
-	if err != nil {
-		return x.unreachable(ctx, err)
-	}
+// overdue looks at the programs whose time is over, and sets the timer for the next.
+func (x *watch) overdue(ctx context.Context) error {
 	x.due = time.Time{}
+	var list []*watched
 	for _, w := range x.all() {
-		left, limited := w.timeLeft(uptime)
-		switch {
-		case !limited:
-			continue
+		switch left := time.Until(w.until); {
+		case w.until.IsZero() || w.killing || w.told != nil:
 		case left > 0:
 			x.lookAt(left)
-			continue
-		}
-		n := w.progress
-		n.Overtime = true
-		written := w.progress.Overtime
-		if !written {
-			if written, err = x.record(ctx, w, n,
-				fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
-				return err
-			}
-		}
-		if written {
-			crash.At("watch.overtime")
-			x.kill(w)
+		default:
+			list = append(list, w)
 		}
 	}
-	return nil
+	return x.probe(ctx, list)
 }
 
 // A kill is news of the end of a program: nothing of it is alive any more, or err.
@@ -277,7 +262,7 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 	for i, w := range gone {
 		handles[i] = w.handle
 	}
-	states, err := x.look(ctx, handles)
+	states, err := x.sys.Runner.Probe(ctx, handles)
 	if err != nil { // the news of these kills does not come again
 		for _, w := range gone {
 			x.again(w)
@@ -286,9 +271,7 @@ func (x *watch) ended(ctx context.Context, k kill) error {
 	}
 	over := make([]ending, len(gone))
 	for i, w := range gone {
-		if over[i] = (&ending{w: w, end: states[i].End}).with(states[i]); w.told != nil {
-			over[i] = w.told.with(states[i])
-		}
+		over[i] = w.ending(states[i])
 		over[i].stuck = stuck[w]
 	}
 	return x.finish(ctx, over)

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// End is the end of a program, as its message in the spool tells it. Times of the host's boot clock
+// End is the end of a program. Times of the host's boot clock
 // are not affected by sleep or by changes of the date.
 type End struct {
 	Key Key `json:"key"`
@@ -30,6 +30,8 @@ type End struct {
 	Ended time.Time `json:"ended"`
 	// Since is when the program began, by the host's boot clock, to 10 ms.
 	Since time.Duration `json:"since"`
+	// Waited is how long the launch was under way before that; 0 if unknown.
+	Waited time.Duration `json:"waited,omitempty"`
 	// Ran is how long the program ran, by the host's boot clock, to 10 ms.
 	Ran time.Duration `json:"ran"`
 	// User is the processor time of the program and of all that it waited for; 0 if unknown. System
@@ -52,7 +54,8 @@ type End struct {
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 
-// MaxEnd is the most bytes that a message may have. A longer file is damaged or no message.
+// MaxEnd is the most bytes that a message of an end may have. A longer file is damaged or no
+// message.
 const MaxEnd = 16 << 10
 
 // EndName returns the name of the message for the end of a launch: <job>.<attempt>.<launch>.<run>.

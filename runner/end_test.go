@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -143,17 +142,45 @@ func TestNamesOfNoEnd(t *testing.T) {
 }
 
 func TestHandleJSON(t *testing.T) {
-	want := Handle{Key: testKey(t), Host: "machine", Dir: "/jobs/a b", Token: "TOKEN", Process: host.Process{PID: 4711, Start: 1 << 60, Boot: "b"}}
-	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
+	for data, stored := range map[string]string{
+		// As it has always been stored: processes of two versions may work side by side.
+		`{"dir":"/jobs/a b","locks":7,"process":{"pid":4711,"start":1152921504606846976,"boot":"b"}}`: `{"key":KEY,` +
+			`"host":"machine","dir":"/jobs/a b","token":"TOKEN",` +
+			`"process":{"pid":4711,"start":1152921504606846976,"boot":"b"},"locks":7}`,
+		`{}`: `{"key":KEY,"host":"machine","token":"TOKEN"}`,
+	} {
+		want := Handle{Key: testKey(t), Host: "machine", Token: "TOKEN", Data: data}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := json.Marshal(want.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{string(text), strings.Replace(stored, "KEY", string(key), 1)} {
+			var got Handle
+			if err := json.Unmarshal([]byte(text), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", text, diff)
+			}
+			var flat map[string]any
+			if err := json.Unmarshal([]byte(text), &flat); err != nil || flat["host"] != "machine" ||
+				(flat["dir"] == "/jobs/a b") != (data != "{}") {
+				t.Errorf("%s, %v", text, err)
+			}
+		}
 	}
-	var got Handle
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
+	for _, bad := range []string{`[]`, `{"host":3}`, `{"key":""}`} {
+		var got Handle
+		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+			t.Errorf("%s: %+v", bad, got)
+		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", text, diff)
+	if text, err := json.Marshal(Handle{Data: "what"}); err == nil {
+		t.Errorf("%s", text)
 	}
 }
 

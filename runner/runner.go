@@ -7,11 +7,16 @@
 // The answer of Settle is final: the launch was started, or it is revoked. After a revoked launch
 // there may be another one, with the next number.
 //
-// A message tells the end of a program. It is a file in a spool folder, and each account on a host
-// has one such folder. [EndName] names the file and [ParseEnd] reads it. A message counts only if
-// it is whole. The caller deletes it after it has recorded the end. A kill spares the messenger,
-// the process that writes the message, so killed programs leave a message too. [Runner.Probe] finds
-// the programs that ended without one.
+// A runner tells the ends of programs by itself: [Runner.Watch] yields each as a [Notice]. An end
+// stays until the caller has recorded it and says so with [Runner.Acknowledge]; until then each
+// watch tells it anew. How a runner hears of ends is its own matter. Where a launch can leave a
+// message in a folder, [EndName] names the message and [ParseEnd] reads it. A kill spares the
+// messenger, the process that writes the message, so killed programs leave a message too.
+// [Runner.Probe] finds the programs that ended without one.
+//
+// A watcher reads what programs leave behind. If that ever kills its process, it would kill the
+// next one as well. So a runner counts the reads that kill the process against the launch that they
+// were about: after [MaxDeaths] it reads no more of it, and Probe says that it is orphaned.
 //
 // A program is over when no process of its launch is alive, in any session or group. See
 // [Runner.Kill].
@@ -26,6 +31,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,7 +60,8 @@ var ErrNotArmed = errors.New("nothing was launched")
 
 // Runner launches programs on one host.
 //
-// Workers call Launch, Settle, Past and Clean. Watchers call Probe and Forget. Both call Kill.
+// Workers call Launch, Settle, Past and Clean. Watchers call Watch, Acknowledge, Probe and Forget.
+// Both call Kill.
 // Several goroutines and several processes may call every method at once, and every call can be
 // repeated.
 //
@@ -84,6 +91,25 @@ type Runner interface {
 	// run.
 	Settle(ctx context.Context, k Key, dir string) (Fate, error)
 
+	// Traits says what the runner does by itself. It asks nobody.
+	Traits() Traits
+
+	// Watch tells what becomes of launches until ctx ends. The first batch has all ends that were
+	// told before and are not acknowledged; it may be empty. Each later batch has what came since.
+	// A slow reader holds up nobody. A notice may be told twice.
+	//
+	// The channel is closed when ctx has ended. It is also closed when the watch is lost: then
+	// watch again. Whoever ends ctx reads on until the channel is closed, so that the runner can
+	// note that the watch ended in good order.
+	Watch(ctx context.Context) (<-chan []Notice, error)
+
+	// Acknowledge says that ends are recorded, by the names in their notices. They are not told
+	// again. It takes one request, however many names there are, and can be repeated.
+	Acknowledge(ctx context.Context, names []string) error
+
+	// Told lists the ends that were told and are not acknowledged: only their keys and names.
+	Told(ctx context.Context) ([]Notice, error)
+
 	// Probe tells the states of launches, in the order asked. It looks at the host as rarely
 	// as it can. An error says nothing about any of them.
 	Probe(ctx context.Context, hs []Handle) ([]Status, error)
@@ -107,8 +133,7 @@ type Runner interface {
 	// launches. Past revokes nothing.
 	Past(ctx context.Context, k Key, dir string) (Past, error)
 
-	// Clean removes what the runner keeps for a job: its [Folder], and the message of launch k in
-	// the spool. If any launch of the job was started, it first leaves a [Mark]. The caller has
+	// Clean removes what the runner keeps for a job: its [Folder], and the message of launch k. If any launch of the job was started, it first leaves a [Mark]. The caller has
 	// settled all launches of the job, knows that nothing of them is alive, and will launch nothing
 	// more.
 	Clean(ctx context.Context, k Key, dir string) error
@@ -182,20 +207,80 @@ type Plan struct {
 	Env    map[string]string // added to [host.Host.Environ]; names match [A-Za-z_][A-Za-z0-9_]*
 	Stdout string            // a file that is replaced; relative to Dir; its folder must exist
 	Stderr string            // the same; may be the same file
+	// Resources is what the program asks for, with defaults. A runner without a scheduler grants
+	// what there is.
+	Resources job.Resources
 }
 
-// A Handle is a stored reference to a launch. It is stored as JSON.
+// A Handle is a stored reference to a launch.
 type Handle struct {
-	Key  Key    `json:"key"`
-	Host string `json:"host"` // the id of the host
-	Dir  string `json:"dir"`  // the job's folder
-	// Token is chosen at random by Launch. The launch's message repeats it.
-	Token string `json:"token"`
-	// Process is the messenger. It is zero if the host lost its power before it was recorded.
-	Process host.Process `json:"process"`
-	// Locks is the limit of file locks that the launch's programs have; 0 if there is none. See
-	// [host.Family].
-	Locks uint64 `json:"locks"`
+	Key  Key
+	Host string // the id of the host
+	// Token is chosen at random by Launch. An end of the launch repeats it.
+	Token string
+	// Data is what the runner needs to find the launch again: a JSON object, which only that runner
+	// reads. Its names are sorted, and are not those of the other fields.
+	Data string
+}
+
+// MarshalJSON writes one object with the names of Data in it.
+func (h Handle) MarshalJSON() ([]byte, error) {
+	all := map[string]any{}
+	if h.Data != "" {
+		var own map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(h.Data), &own); err != nil {
+			return nil, fmt.Errorf("data of %s: %w", h.Key, err)
+		}
+		for name, v := range own {
+			all[name] = v
+		}
+	}
+	all["key"], all["host"], all["token"] = h.Key, h.Host, h.Token
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *Handle) UnmarshalJSON(text []byte) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	for name, to := range map[string]any{"key": &h.Key, "host": &h.Host, "token": &h.Token} {
+		if v, there := all[name]; there {
+			if err := json.Unmarshal(v, to); err != nil {
+				return fmt.Errorf("%s of a launch: %w", name, err)
+			}
+		}
+		delete(all, name)
+	}
+	own, err := json.Marshal(all)
+	h.Data = string(own)
+	return err
+}
+
+// A Notice is news of a launch.
+type Notice struct {
+	Key  Key
+	Name string // of the end, for [Runner.Acknowledge]; "": there is nothing to acknowledge
+	// End is nil if it is not known: what tells it is damaged, or only somebody saw that the
+	// program is gone. Then Probe tells what has become of the launch.
+	End *End
+	// Look says that the end counts only when Probe finds nothing of the launch alive: processes
+	// that the program left may go on writing.
+	Look bool
+}
+
+// MaxDeaths is how many reads of what a launch left may kill the process that reads: as often as a
+// job may kill its worker while it is the only suspect.
+const MaxDeaths = job.PoisonAt - job.AloneAt
+
+// Traits are what a runner does by itself.
+type Traits struct {
+	// Limits: it ends a program whose time is over, as [Plan.Resources] says. Otherwise its caller
+	// does that.
+	Limits bool
+	// Queues: launches wait in a queue before they begin, and Probe tells that.
+	Queues bool
 }
 
 // A Fate is the outcome of a launch.
@@ -213,6 +298,11 @@ type Status struct {
 	// Said is the output of the runner's own process on the host, for people. It may be set when
 	// State is Lost.
 	Said string
+	// Reason says for people why the launch is Queued; "" if that is not known.
+	Reason string
+	// Started is when the launch began, by the clock of the calling process, and by how long it has
+	// been under way by the host's clock. It may be set when State is Active or Orphaned.
+	Started time.Time
 
 	// Usage is what the program used, together with all that it and the messenger waited for. It is
 	// set when State is Ended, if the host is a [host.Accountant] and knows it.
@@ -264,6 +354,8 @@ type State string
 
 // The states of a launch.
 const (
+	// Queued: it waits for its turn. See [Traits].
+	Queued State = "queued"
 	// Active: it is under way. It may be suspended.
 	Active State = "active"
 	// Ended: the program ended, and its exit code is known.

@@ -19,13 +19,12 @@ import (
 var effects = []string{
 	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "write", "Copy", "Symlink", // files
 	"Start", "Signal", // the host
-	"Launch", "Kill", "Clean", "Suspend", "Resume", // the runner
+	"Launch", "Kill", "Clean", "Suspend", "Resume", "Acknowledge", // the runner
 	"remember", "upload", "publish", "clean", "tidy", "give", // steps that consist of others
 }
 
 // unpointed lists the effects that no point follows, and why none needs to.
 var unpointed = map[string]string{
-	"forget Remove":      "a job is looked at once less than it may be",
 	"launch Put":         "a file of a random name that nobody else reads",
 	"settle write":       "a file of a random name that nobody else reads",
 	"try Remove":         "the sweep does it as well",
@@ -60,25 +59,29 @@ var unpointed = map[string]string{
 	"EndUnknown Kill":    "a person does it, and does it again",
 	"EndUnknown Clean":   "a person does it, and does it again",
 	"EndUnknown Remove":  "a person does it, and does it again",
-	"EndUnknown tidy":    "a person does it, and does it again",
-	"write Put":          "the point follows in the caller",
-	"newCaution Mkdir":   "a note of the watch, which the next one reads, and makes anew",
-	"look Mkdir":         "a note of the watch, which the next one reads, and makes anew",
-	"look Remove":        "the next watch is cautious without need",
-	"end Remove":         "the next watch is cautious without need",
-	"mkdir Mkdir":        "a folder that is made again without harm",
-	"makeFolder Mkdir":   "a folder that is made again without harm",
-	"unlink Remove":      "it is looked for again when the job goes on",
-	"clearLog Remove":    "it is looked for again when the job goes on",
-	"link Symlink":       "stage.copied follows in the caller",
-	"end Signal":         "a signal to what is dead does nothing",
-	"folder Mkdir":       "a trial, whose folder the next one removes",
-	"folder Put":         "a trial, whose folder the next one removes",
-	"sweep Remove":       "the next trial does it again",
-	"program Launch":     "a trial, whose program ends by itself",
-	"program Kill":       "a trial, whose program ends by itself",
-	"undo Remove":        "a trial, whose folder the next one removes",
-	"vacate Remove":      "the rooms are removed again by whoever cleans again",
+
+	"EndUnknown Acknowledge": "a person does it, and does it again",
+	"EndUnknown tidy":        "a person does it, and does it again",
+	"write Put":              "the point follows in the caller",
+	"beCautious Mkdir":       "a note of the watch, which the next one reads, and makes anew",
+	"look Mkdir":             "a note of the watch, which the next one reads, and makes anew",
+	"look Remove":            "the next watch is cautious without need",
+	"relax Remove":           "the next watch is cautious without need",
+	"stray Remove":           "it is removed again by the next watch",
+	"Acknowledge Remove":     "watch.discarded follows in the caller",
+	"mkdir Mkdir":            "a folder that is made again without harm",
+	"makeFolder Mkdir":       "a folder that is made again without harm",
+	"unlink Remove":          "it is looked for again when the job goes on",
+	"clearLog Remove":        "it is looked for again when the job goes on",
+	"link Symlink":           "stage.copied follows in the caller",
+	"end Signal":             "a signal to what is dead does nothing",
+	"vacate Remove":          "the rooms are removed again by whoever cleans again",
+	"folder Mkdir":           "a trial, whose folder the next one removes",
+	"folder Put":             "a trial, whose folder the next one removes",
+	"sweep Remove":           "the next trial does it again",
+	"program Launch":         "a trial, whose program ends by itself",
+	"program Kill":           "a trial, whose program ends by itself",
+	"undo Remove":            "a trial, whose folder the next one removes",
 }
 
 // TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.

@@ -39,9 +39,12 @@ var backends = struct {
 	files func(base string) files.FS
 	// inputs that are no files of it, but have a URL
 	sources []source
-	host    func(id, base string, ended func(host.Process)) (machine, error)                  // this machine
-	remote  func(doc *job.System, log *slog.Logger) (machine, error)                          // another machine
-	runner  func(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) // its programs
+	host    func(id, base string, ended func(host.Process)) (machine, error) // this machine
+	remote  func(doc *job.System, log *slog.Logger) (machine, error)         // another machine
+	// launches programs there, with the messages of their ends in one folder and marks in another
+	runner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
+	// tells such a runner of this machine that a child has ended
+	exited func(runner.Runner, host.Process)
 	// what they get of the environment of this process
 	environ func() []string
 }{
@@ -52,6 +55,7 @@ var backends = struct {
 	host:    openHost,
 	remote:  openSSH,
 	runner:  openRunner,
+	exited:  func(r runner.Runner, p host.Process) { r.(*process.Runner).Exited(p) },
 	environ: hostlocal.Environ,
 }
 
@@ -259,6 +263,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-func openRunner(ctx context.Context, h host.Host, spool, past string) (runner.Runner, error) {
-	return process.Open(ctx, process.Config{Host: h, Spool: spool, Past: past})
+func openRunner(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error) {
+	_, exits := h.(*hostlocal.Host)
+	return process.Open(ctx, process.Config{Host: h, Spool: spool, Past: past, Exits: exits, Log: log})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path"
@@ -78,7 +79,7 @@ func (c *checking) remote(ctx context.Context, s *systems) error {
 	}
 	c.OK(job.CheckSFTP, "files can be reached")
 	y := &system{doc: *c.doc, host: h}
-	sys, err := y.prepare(ctx, c.doc.Watch())
+	sys, err := y.prepare(ctx, c.doc.Watch(), s.log)
 	if err != nil {
 		c.fail(job.CheckWork, err)
 		return nil
@@ -196,7 +197,7 @@ func (c *checking) try(ctx context.Context, sys *app.System, root string) {
 	trial := app.Trial{
 		System: sys, Root: root, Check: &c.SystemCheck, Remedy: c.remedy,
 		Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
-			return backends.runner(ctx, sys.Host, spool, past)
+			return backends.runner(ctx, sys.Host, spool, past, slog.Default())
 		},
 	}
 	trial.Run(ctx)

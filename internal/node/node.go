@@ -135,14 +135,16 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.host, err = backends.host(machine, dir, func(p host.Process) { n.eyes.Exited(p) })
+	var launcher runner.Runner
+	n.host, err = backends.host(machine, dir, func(p host.Process) { backends.exited(launcher, p) })
 	if err != nil {
 		return nil, err
 	}
-	kind, err := programs(ctx, dir, n.host)
+	kind, err := programs(ctx, dir, n.host, log)
 	if err != nil {
 		return nil, err
 	}
+	launcher = kind.Local.Runner
 	for _, name := range o.Secrets {
 		if name == "" {
 			continue
@@ -237,11 +239,11 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 }
 
 // programs is how programs run on this machine, with their files in a data folder.
-func programs(ctx context.Context, dir string, h host.Host) (app.Config, error) {
+func programs(ctx context.Context, dir string, h host.Host, log *slog.Logger) (app.Config, error) {
 	c := Places(dir)
 	c.Local.Host = h
 	var err error
-	c.Local.Runner, err = backends.runner(ctx, h, c.Local.Spool, filepath.Join(dir, "past"))
+	c.Local.Runner, err = backends.runner(ctx, h, filepath.Join(dir, "ends"), filepath.Join(dir, "past"), log)
 	return c, err
 }
 
@@ -249,7 +251,7 @@ func programs(ctx context.Context, dir string, h host.Host) (app.Config, error) 
 func Places(dir string) app.Config {
 	return app.Config{
 		Files: backends.files(dir), Own: []string{dir},
-		Local:   app.System{Work: filepath.Join(dir, "work"), Spool: filepath.Join(dir, "ends")},
+		Local:   app.System{Work: filepath.Join(dir, "work")},
 		Archive: filepath.Join(dir, "archive"),
 	}
 }
@@ -426,7 +428,7 @@ func OpenAsking(ctx context.Context, dir string) (*Node, error) {
 	}
 	var c app.Config
 	if err == nil {
-		c, err = programs(ctx, dir, n.host)
+		c, err = programs(ctx, dir, n.host, slog.Default())
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())

@@ -62,7 +62,7 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 		return nil, ctx.Err()
 	}
 	if y.ready == nil {
-		if y.ready, err = y.prepare(ctx, watch); err != nil {
+		if y.ready, err = y.prepare(ctx, watch, s.log); err != nil {
 			return nil, fmt.Errorf("system %s: %w", y.doc.Name, err)
 		}
 	}
@@ -145,7 +145,7 @@ func (s *systems) reaches(doc *job.System) bool {
 }
 
 // prepare finds the folders of the system on its machine and makes them.
-func (y *system) prepare(ctx context.Context, watch string) (*app.System, error) {
+func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*app.System, error) {
 	env, err := y.host.Environ(ctx)
 	if err != nil {
 		return nil, err
@@ -155,13 +155,12 @@ func (y *system) prepare(ctx context.Context, watch string) (*app.System, error)
 		return nil, err
 	}
 	sys := &app.System{
-		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Spool: path.Join(work, "ends"),
-		Shell: y.doc.Shell, Profile: y.doc.Profile,
+		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile,
 	}
 	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
 		return nil, err
 	}
-	sys.Runner, err = backends.runner(ctx, y.host, sys.Spool, path.Join(work, "past"))
+	sys.Runner, err = backends.runner(ctx, y.host, path.Join(work, "ends"), path.Join(work, "past"), log)
 	return sys, err
 }
 
@@ -190,7 +189,7 @@ func there(name string, env []string) (string, error) {
 func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
 	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
 	if err == nil {
-		_, err = y.Host.Files().Stat(ctx, y.Spool)
+		_, err = y.Host.Files().Stat(ctx, y.Work)
 	}
 	if err != nil {
 		return recovery.Answer{}, err

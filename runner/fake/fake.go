@@ -33,8 +33,8 @@ var (
 // New returns a fake that passes its calls on to under.
 func New(under runner.Runner) *Runner {
 	return &Runner{
-		Faults: fault.New("Launch", "Settle", "Probe", "Kill", "Past", "Clean", "Marked", "Forget", "Suspend",
-			"Resume"),
+		Faults: fault.New("Launch", "Settle", "Watch", "Acknowledge", "Told", "Probe", "Kill", "Past", "Clean", "Marked",
+			"Forget", "Suspend", "Resume"),
 		under: under, lies: map[runner.Key]runner.Status{},
 	}
 }
@@ -61,6 +61,61 @@ func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 // Settle implements [runner.Runner].
 func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
 	return fault.Do(ctx, r.Faults, "Settle", func() (runner.Fate, error) { return r.under.Settle(ctx, k, dir) })
+}
+
+// Traits returns the traits of the runner below.
+func (r *Runner) Traits() runner.Traits { return r.under.Traits() }
+
+// Watch implements [runner.Runner]. The watch is lost when the fake dies.
+func (r *Runner) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
+	death := r.Death() // before the call: one that comes in between is not missed
+	ctx, stop := context.WithCancel(ctx)
+	in, err := fault.Do(ctx, r.Faults, "Watch", func() (<-chan []runner.Notice, error) { return r.under.Watch(ctx) })
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	out := make(chan []runner.Notice)
+	go func() {
+		defer close(out)
+		relay(ctx, death, in, out)
+		stop()
+		for range in { // until the runner below is done
+		}
+	}()
+	return out, nil
+}
+
+func relay(ctx context.Context, death <-chan struct{}, in <-chan []runner.Notice, out chan<- []runner.Notice) {
+	for {
+		var news []runner.Notice
+		ok := false
+		select {
+		case news, ok = <-in:
+		case <-death:
+		case <-ctx.Done():
+		}
+		if !ok {
+			return
+		}
+		select {
+		case out <- news:
+		case <-death:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Acknowledge implements [runner.Runner].
+func (r *Runner) Acknowledge(ctx context.Context, names []string) error {
+	return fault.Run(ctx, r.Faults, "Acknowledge", func() error { return r.under.Acknowledge(ctx, names) })
+}
+
+// Told implements [runner.Runner].
+func (r *Runner) Told(ctx context.Context) ([]runner.Notice, error) {
+	return fault.Do(ctx, r.Faults, "Told", func() ([]runner.Notice, error) { return r.under.Told(ctx) })
 }
 
 // Probe implements [runner.Runner].

@@ -2,13 +2,16 @@ package fake
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/pawl-jobs/pawl/host"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
@@ -41,7 +44,30 @@ func open(t *testing.T) bench {
 		t.Fatal(err)
 	}
 	r := New(p)
-	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool}, r, h}
+	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool, Lives: lives(m)}, r, h}
+}
+
+// lives returns [runnertest.Bench.Lives] of a machine.
+func lives(m host.Host) func(*testing.T, runner.Handle) bool {
+	return func(t *testing.T, h runner.Handle) bool {
+		t.Helper()
+		var at struct {
+			Process host.Process
+			Locks   uint64
+		}
+		if err := json.Unmarshal([]byte(h.Data), &at); err != nil {
+			t.Fatal(err)
+		}
+		alive, err := m.Alive(t.Context(), []host.Process{at.Process})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := m.Members(t.Context(), []host.Family{{Leader: at.Process, Locks: at.Locks, Launch: h.Token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return alive[0] || slices.ContainsFunc(all[0], func(m host.Member) bool { return !m.Kept })
+	}
 }
 
 func Test(t *testing.T) {
@@ -178,16 +204,27 @@ func TestASlowRunner(t *testing.T) {
 
 func TestARunnerThatDies(t *testing.T) {
 	b := open(t)
+	news, err := b.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-news
 	b.Runner.DieAfter(1)
 	h := b.running(t)
 	<-b.Runner.Death()
+	for range news { // it is closed
+	}
 	_, launch := b.Launch(t.Context(), h.Key, runner.Plan{})
-	_, settle := b.Settle(t.Context(), h.Key, h.Dir)
+	_, settle := b.Settle(t.Context(), h.Key, "/job")
+	_, watch := b.Watch(t.Context())
+	_, told := b.Told(t.Context())
 	_, probe := b.Probe(t.Context(), []runner.Handle{h})
 	for name, err := range map[string]error{
-		"Launch": launch, "Settle": settle, "Probe": probe,
+		"Launch": launch, "Settle": settle, "Probe": probe, "Watch": watch, "Told": told,
+		"Acknowledge": b.Acknowledge(t.Context(), nil),
+
 		"Kill":    b.Kill(t.Context(), h, 0),
-		"Clean":   b.Clean(t.Context(), h.Key, h.Dir),
+		"Clean":   b.Clean(t.Context(), h.Key, "/job"),
 		"Suspend": b.Suspend(t.Context(), h),
 		"Resume":  b.Resume(t.Context(), h),
 	} {

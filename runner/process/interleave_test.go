@@ -192,7 +192,14 @@ func (s *stage) play(t *testing.T, order []int) (widths []int, outcome string) {
 			t.Errorf("settlers do not agree: %+v and %+v", f, other)
 		}
 	}
-	lost := f.Started && f.Handle.Process == host.Process{}
+	lost := false
+	if f.Started {
+		l, err := (&Runner{host: &model{}}).find(f.Handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost = l.Process == host.Process{}
+	}
 	switch {
 	case len(s.ran) > 1:
 		t.Errorf("it ran %d times", len(s.ran))

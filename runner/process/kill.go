@@ -24,16 +24,17 @@ const unkillable = 5 * time.Second
 
 // Kill ends what is left of a launch. It returns when it looks and nothing is alive.
 func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
-	if err := r.ours(h); err != nil {
+	l, err := r.find(h)
+	if err != nil {
 		return err
 	}
-	if err := r.end(ctx, h, grace); err != nil {
+	if err := r.end(ctx, &l, grace); err != nil {
 		return fmt.Errorf("kill %s: %w", h.Key, err)
 	}
 	return nil
 }
 
-func (r *Runner) end(ctx context.Context, h runner.Handle, grace time.Duration) error {
+func (r *Runner) end(ctx context.Context, h *launch, grace time.Duration) error {
 	over := time.NewTimer(grace)
 	defer over.Stop()
 	var (
@@ -111,13 +112,13 @@ func (p parts) String() string {
 	return "still alive: " + runner.Remnants(left)
 }
 
-func (r *Runner) look(ctx context.Context, h runner.Handle) (p parts, err error) {
+func (r *Runner) look(ctx context.Context, h *launch) (p parts, err error) {
 	alive, err := r.host.Alive(ctx, []host.Process{h.Process})
 	if err != nil {
 		return p, err
 	}
 	p.wrapper = alive[0]
-	members, err := r.host.Members(ctx, []host.Family{family(h)})
+	members, err := r.host.Members(ctx, []host.Family{h.family()})
 	if err != nil {
 		return p, err
 	}
@@ -171,11 +172,12 @@ func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
 // signal sends a signal to each process of a launch once, until a look finds none that has not got
 // it.
 func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
-	if err := r.ours(h); err != nil {
+	l, err := r.find(h)
+	if err != nil {
 		return err
 	}
 	told := map[host.Process]bool{}
-	ps := []host.Process{h.Process}
+	ps := []host.Process{l.Process}
 	for len(ps) > 0 {
 		if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
@@ -186,7 +188,7 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 		for _, p := range ps {
 			told[p] = true
 		}
-		p, err := r.look(ctx, h)
+		p, err := r.look(ctx, &l)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}

@@ -61,11 +61,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -85,14 +86,24 @@ type Config struct {
 	// Past is the folder for the marks of cleaned jobs, absolute on the host. It is best on the
 	// file system of the jobs' folders. Default: the name of Spool followed by ".past".
 	Past string
+	// Exits says that [Runner.Exited] is called for each child of this process that ends.
+	Exits bool
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
 }
 
 // Runner launches plain processes on one host.
 type Runner struct {
-	host  host.Host
-	fs    files.FS
-	spool string
-	past  string
+	host     host.Host
+	fs       files.FS
+	spool    string
+	past     string
+	log      *slog.Logger
+	children children
+
+	mu      sync.Mutex
+	watches map[*watch]bool // guarded by mu: those that go on
+	caution *caution        // guarded by mu: of the watch that began last; nil: there is none
 }
 
 var (
@@ -102,7 +113,13 @@ var (
 
 // Open returns a runner and makes its spool folder.
 func Open(ctx context.Context, c Config) (*Runner, error) {
-	r := &Runner{host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past")}
+	r := &Runner{
+		host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past"),
+		log: cmp.Or(c.Log, slog.Default()), watches: map[*watch]bool{},
+	}
+	if c.Exits {
+		r.children.keys = map[host.Process]runner.Key{}
+	}
 	// Messages come and go all the time, and rooms stay, as marks.
 	err := files.Spread(ctx, r.fs, c.Spool)
 	if err == nil {
@@ -165,6 +182,7 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 		return runner.Handle{}, err
 	}
 	crash.At("launch.armed")
+	born := r.children.start()
 	ps, err := r.host.Start(ctx, host.Command{
 		// The script's name is relative to Dir: users meet it in what the shell says of a program
 		// that is not there.
@@ -172,11 +190,14 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 		Stdout: m.own("log"), Stderr: m.own("log"),
 		Env: []string{host.LaunchVariable + "=" + m.token},
 	})
+	if exited := born(ps, k); exited {
+		r.exited(ps, k)
+	}
 	if err != nil {
 		return runner.Handle{}, err
 	}
 	crash.At("launch.started")
-	return runner.Handle{Key: k, Host: r.host.ID(), Dir: p.Dir, Token: m.token, Process: ps, Locks: locks}, nil
+	return r.handle(k, m.token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
 }
 
 // draw returns a number for a launch, or 0 if there is no room for numbers. The number is below the
@@ -273,10 +294,8 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	if err != nil || taken.is("revoked", 1) {
 		return runner.Fate{}, err
 	}
-	h := runner.Handle{Key: k, Host: r.host.ID(), Dir: dir}
 	if taken.is("lost", 1) {
-		h.Token = taken[1]
-		return runner.Fate{Started: true, Handle: h}, nil
+		return runner.Fate{Started: true, Handle: r.handle(k, taken[1], place{Dir: dir})}, nil
 	}
 	m := names{folder: path.Join(dir, runner.Folder), number: number(k)}
 	launch, err := r.read(ctx, m.launch())
@@ -286,135 +305,19 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 	if !launch.is("armed", 2) {
 		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.taken(), taken, m.launch(), launch)
 	}
-	h.Token, m.token = launch[1], launch[1]
+	m.token = launch[1]
 	take, err := r.read(ctx, m.own("take"))
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if take.taker(&h) && take[1] == m.token {
-		return runner.Fate{Started: true, Handle: h}, nil
+	if token, at, ok := take.taker(); ok && token == m.token {
+		at.Dir = dir
+		return runner.Fate{Started: true, Handle: r.handle(k, token, at)}, nil
 	}
-	h = runner.Handle{Key: k, Host: r.host.ID(), Dir: dir, Token: m.token}
 	if boot, err := r.host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
-		return runner.Fate{Started: err == nil, Handle: h}, err
+		return runner.Fate{Started: err == nil, Handle: r.handle(k, m.token, place{Dir: dir})}, err
 	}
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
-}
-
-// Probe tells the states of launches. If any wrapper is gone, it looks at the host's processes
-// once, and reads one file for each launch without a wrapper.
-func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
-	wrappers := make([]host.Process, len(hs))
-	for i, h := range hs {
-		wrappers[i] = h.Process
-	}
-	alive, err := r.host.Alive(ctx, wrappers)
-	if err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
-	}
-	all := make([]runner.Status, len(hs))
-	var gone []int // indices of those whose wrapper is
-	var families []host.Family
-	for i, h := range hs {
-		switch {
-		case h.Host != r.host.ID():
-			all[i].State = runner.Unknown
-		case alive[i]:
-			all[i].State = runner.Active
-		default:
-			gone, families = append(gone, i), append(families, family(h))
-		}
-	}
-	if len(gone) == 0 {
-		return all, nil
-	}
-	members, err := r.host.Members(ctx, families)
-	if err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
-	}
-	// the exit code is written before the wrapper ends, so it is looked for after it was seen dead
-	for n, i := range gone {
-		left, kept := remnants(members[n])
-		if all[i], err = r.evidence(ctx, hs[i], len(left) > 0); err != nil {
-			return nil, fmt.Errorf("probe %s: %w", hs[i].Key, err)
-		}
-		all[i].Left, all[i].Kept = left, kept
-	}
-	return all, nil
-}
-
-// family returns how to recognise the processes of a launch.
-func family(h runner.Handle) host.Family {
-	return host.Family{Leader: h.Process, Locks: h.Locks, Launch: h.Token}
-}
-
-// remnants divides processes into those to be killed and those to be kept.
-func remnants(ms []host.Member) (left, kept []runner.Remnant) {
-	for _, m := range ms {
-		r := runner.Remnant{PID: m.PID, Name: m.Name, User: m.User}
-		if m.Kept {
-			kept = append(kept, r)
-		} else {
-			left = append(left, r)
-		}
-	}
-	return left, kept
-}
-
-// evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
-func (r *Runner) evidence(ctx context.Context, h runner.Handle, left bool) (runner.Status, error) {
-	_, end, err := r.room(ctx, h.Key)
-	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
-		if _, marked, markErr := r.markOf(ctx, h.Key.Job); markErr == nil {
-			end, err = marked, nil
-		}
-	}
-	if err == nil && end != nil && end.Token == h.Token {
-		s := runner.Status{State: runner.Ended, End: end}
-		s.End.Key = h.Key
-		if a, ok := r.host.(host.Accountant); ok {
-			// The wrapper has waited for the program. One that was killed has not, and knows
-			// nothing of it.
-			if u, ok := a.Usage(h.Process); ok {
-				s.Usage = &u
-			}
-		}
-		return s, nil
-	}
-	if ctx.Err() != nil {
-		return runner.Status{}, ctx.Err()
-	}
-	if left {
-		return runner.Status{State: runner.Orphaned}, nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
-		// would be, the file system may just not be mounted.
-		_, err = r.fs.Stat(ctx, path.Join(r.spool, rooms))
-	}
-	if err != nil && job.KindOf(err) != job.Corrupt {
-		return runner.Status{State: runner.Unknown}, ctx.Err()
-	}
-	return runner.Status{State: runner.Lost, Said: r.said(ctx, h)}, nil
-}
-
-// said returns the output of a wrapper, such as why it gave up; "" if it cannot be read.
-func (r *Runner) said(ctx context.Context, h runner.Handle) string {
-	n := names{folder: path.Join(h.Dir, runner.Folder), number: number(h.Key), token: h.Token}
-	f, err := r.fs.Open(ctx, n.own("log"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, saying))
-	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
-}
-
-func (r *Runner) ours(h runner.Handle) error {
-	if h.Host != r.host.ID() {
-		return job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.host.ID())
-	}
-	return nil
 }
 
 // Clean leaves a mark, and removes the runner's folder and the launch's message.
@@ -480,14 +383,14 @@ func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] =
 // mostWords is the most bytes in such a file.
 const mostWords = 4096
 
-// taker reads who took a launch, and puts that into its handle.
-func (m mark) taker(h *runner.Handle) bool {
+// taker reads who took a launch.
+func (m mark) taker() (token string, at place, ok bool) {
 	if !m.is("taken", 5) {
-		return false
+		return "", place{}, false
 	}
-	h.Token, h.Process.Boot = m[1], m[2]
-	_, err := fmt.Sscan(strings.Join(m[3:], " "), &h.Process.PID, &h.Process.Start, &h.Locks)
-	return err == nil
+	at.Process.Boot = m[2]
+	_, err := fmt.Sscan(strings.Join(m[3:], " "), &at.Process.PID, &at.Process.Start, &at.Locks)
+	return m[1], at, err == nil
 }
 
 // write writes a file that is to be linked to the name that counts.

@@ -51,17 +51,44 @@ func newBench(t *testing.T, env ...string) bench {
 	if env != nil {
 		c.Env = env
 	}
+	var r *Runner
+	c.OnExit = func(e local.Exit) { r.Exited(e.Process) }
 	h, err := local.Open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
 	spool := t.TempDir() + "/it's ends"
-	r, err := Open(t.Context(), Config{Host: h, Spool: spool})
+	r, err = Open(t.Context(), Config{Host: h, Spool: spool, Exits: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool}, r}
+	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool, Lives: lives(r)}, r}
+}
+
+// lives returns [runnertest.Bench.Lives] of a runner.
+func lives(r *Runner) func(*testing.T, runner.Handle) bool {
+	return func(t *testing.T, h runner.Handle) bool {
+		t.Helper()
+		l, err := r.find(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.look(t.Context(), &l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.wrapper || len(p.program)+len(p.helpers) > 0
+	}
+}
+
+func (b bench) find(t *testing.T, h runner.Handle) launch {
+	t.Helper()
+	l, err := b.runner.find(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // newJob makes a job whose program is a shell script.
@@ -185,7 +212,7 @@ func TestAJobIsTwoProcesses(t *testing.T) {
 	n := 0
 	for _, name := range stats {
 		text, _ := os.ReadFile(name) // it may be gone
-		if i := strings.LastIndexByte(string(text), ')'); i >= 0 && strings.Fields(string(text[i+1:]))[3] == strconv.Itoa(h.Process.PID) {
+		if i := strings.LastIndexByte(string(text), ')'); i >= 0 && strings.Fields(string(text[i+1:]))[3] == strconv.Itoa(b.find(t, h).Process.PID) {
 			n++
 		}
 	}
@@ -200,7 +227,7 @@ func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
 	wait := b.watch(t, p.Dir)
 	h := b.launch(t, k, p)
 	wait("up")
-	if err := syscall.Kill(h.Process.PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(b.find(t, h).Process.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if s := b.leaves(t, h, runner.Active); s != runner.Orphaned {
@@ -212,6 +239,107 @@ func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
 	if s := b.state(t, h); s != runner.Lost {
 		t.Errorf("state %s after the kill", s)
 	}
+}
+
+// A process that has the pid of a wrapper, or had it before the machine was booted, is not the wrapper.
+func TestAnotherProcess(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "exec sleep 1000")
+	h := b.launch(t, k, p)
+	for name, edit := range map[string]func(*launch){
+		"it began at another time": func(l *launch) { l.Process.Start-- },
+		"it is of another boot":    func(l *launch) { l.Process.Boot = "00000000-0000-0000-0000-000000000000" },
+	} {
+		l := b.find(t, h)
+		edit(&l)
+		l.Locks = 0
+		if s := b.state(t, b.runner.handle(runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}, "another", l.place)); s != runner.Lost {
+			t.Errorf("%s: %s", name, s)
+		}
+	}
+	if s := b.state(t, h); s != runner.Active {
+		t.Error(s)
+	}
+}
+
+// What is told of a launch that leaves no whole message.
+func TestWatch(t *testing.T) {
+	next := func(t *testing.T, news <-chan []runner.Notice) runner.Notice {
+		t.Helper()
+		for batch := range news {
+			if len(batch) > 0 {
+				return batch[0]
+			}
+		}
+		t.Fatal("the watch was lost")
+		return runner.Notice{}
+	}
+	watch := func(t *testing.T, b bench) <-chan []runner.Notice {
+		t.Helper()
+		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+		news, err := b.runner.Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			stop()
+			for range news {
+			}
+		})
+		return news
+	}
+	t.Run("a wrapper that was killed is told of when it ends", func(t *testing.T) {
+		b := newBench(t)
+		news := watch(t, b)
+		k, p := b.newJob(t, "kill -9 0")
+		b.launch(t, k, p)
+		if n := next(t, news); n != (runner.Notice{Key: k}) {
+			t.Errorf("%+v", n)
+		}
+	})
+	t.Run("a message that is not whole is no end, and is told as one once it is", func(t *testing.T) {
+		b := newBench(t)
+		k, p := b.newJob(t, "exit 3")
+		b.launch(t, k, p)
+		e := b.end(t, k)
+		name := b.Spool + "/" + runner.EndName(k, 0)
+		whole := read(t, name)
+		write(t, name, whole[:len(whole)/2], 0o600)
+		news := watch(t, b)
+		if n := next(t, news); n != (runner.Notice{Key: k, Name: runner.EndName(k, 0)}) {
+			t.Errorf("a half: %+v", n)
+		}
+		write(t, name, whole, 0o600)
+		n := next(t, news)
+		for n.End == nil { // it was told anew as a half
+			n = next(t, news)
+		}
+		if n.End.Token != e.Token || n.End.Code != 3 || !n.Look {
+			t.Errorf("%+v", n)
+		}
+	})
+	t.Run("what is no message is removed", func(t *testing.T) {
+		b := newBench(t)
+		write(t, b.Spool+"/junk", "x", 0o600)
+		write(t, b.Spool+"/.on its way", "x", 0o600)
+		<-watch(t, b)
+		if exists(b.Spool+"/junk") || !exists(b.Spool+"/.on its way") {
+			t.Error("junk stays, or something is removed that is on its way")
+		}
+	})
+	t.Run("a watch that is lost is told of by its end", func(t *testing.T) {
+		b := newBench(t)
+		news := watch(t, b)
+		<-news
+		if err := os.RemoveAll(b.Spool); err != nil {
+			t.Fatal(err)
+		}
+		for range news {
+		}
+		if _, err := b.runner.Watch(t.Context()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("without a spool: %v", err)
+		}
+	})
 }
 
 func TestAWrapperSaysWhyItGaveUp(t *testing.T) {
@@ -334,7 +462,7 @@ func TestAPowerFailure(t *testing.T) {
 				write(t, map[string]string{"taken": m.taken(), "take": m.own("take")}[what], content, 0o600)
 			}
 
-			want := runner.Fate{Started: true, Handle: runner.Handle{Key: k, Host: b.Host.ID(), Dir: p.Dir, Token: m.token}}
+			want := runner.Fate{Started: true, Handle: b.runner.handle(k, m.token, place{Dir: p.Dir})}
 			for range 3 {
 				if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
 					t.Errorf("Settle (-want +got):\n%s", diff)

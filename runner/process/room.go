@@ -31,11 +31,23 @@ func (r *Runner) readRoom(ctx context.Context, name string, k runner.Key) (mark,
 	if err != nil {
 		return nil, nil, err
 	}
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	taken := mark(strings.Fields(string(line)))
-	end, err := runner.ParseEnd(runner.EndName(k, 0), b)
+	taken, end, err := parse(runner.EndName(k, 0), b)
 	if err != nil {
 		return taken, nil, nil //nolint:nilerr // nobody has told the end, or a part of it
+	}
+	return taken, end, nil
+}
+
+// parse reads a message, and who took the launch that it is about.
+func parse(name string, content []byte) (mark, *runner.End, error) {
+	line, _, _ := bytes.Cut(content, []byte("\n"))
+	taken := mark(strings.Fields(string(line)))
+	end, err := runner.ParseEnd(name, content)
+	if err != nil {
+		return taken, nil, err
+	}
+	if _, at, ok := taken.taker(); ok {
+		end.Waited = max(0, end.Since-at.Process.Started())
 	}
 	return taken, &end, nil
 }
@@ -43,16 +55,18 @@ func (r *Runner) readRoom(ctx context.Context, name string, k runner.Key) (mark,
 // roomed returns the handle of a launch that has a room: its program was started.
 func (r *Runner) roomed(ctx context.Context, k runner.Key, dir string) (runner.Handle, bool, error) {
 	taken, _, err := r.room(ctx, k)
-	h := runner.Handle{Key: k, Host: r.host.ID(), Dir: dir}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), job.KindOf(err) == job.Corrupt:
 		return runner.Handle{}, false, nil
 	case err != nil:
 		return runner.Handle{}, false, err
-	case !taken.taker(&h): // cut by a power failure, or by somebody: what is in the folder tells
+	}
+	token, at, ok := taken.taker()
+	if !ok { // cut by a power failure, or by somebody: what is in the folder tells
 		return runner.Handle{}, false, nil
 	}
-	return h, true, nil
+	at.Dir = dir
+	return r.handle(k, token, at), true, nil
 }
 
 // vacate removes the rooms of a job's launches. k is the last one.

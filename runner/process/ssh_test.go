@@ -38,6 +38,6 @@ func TestOverSSH(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return runnertest.Bench{Runner: r, Host: h, Work: work, Spool: spool}
+		return runnertest.Bench{Runner: r, Host: h, Work: work, Spool: spool, Lives: lives(r)}
 	})
 }

@@ -92,12 +92,11 @@ func killGivenUp(t *testing.T, b Bench) {
 // killIsTold: the messenger outlives the kill.
 func killIsTold(t *testing.T, b Bench) {
 	k, p := b.newJob(t, ": >up; exec sleep 1000")
-	wait, ended := b.watch(t, p.Dir), b.watch(t, b.Spool)
+	wait, w := b.watch(t, p.Dir), b.hear(t)
 	h := b.launch(t, k, p)
 	wait("up")
 	must(t, b.Runner.Kill(t.Context(), h, 0))
-	ended(runner.EndName(k, 0))
-	if e := b.end(t, k); e.Code != 128+9 || e.Signal != 9 {
+	if e := w.end(t, k); e.Code != 128+9 || e.Signal != 9 {
 		t.Errorf("%+v", e)
 	}
 	b.nothingAlive(t, h)
@@ -109,6 +108,9 @@ func (b Bench) nothingAlive(t *testing.T, h runner.Handle) {
 	must(t, err)
 	if s[0].State == runner.Active || s[0].State == runner.Orphaned || len(s[0].Left) > 0 {
 		t.Errorf("after the kill it is %+v", s[0])
+	}
+	if b.Lives(t, h) {
+		t.Error("after the kill something of it is alive")
 	}
 }
 
@@ -256,7 +258,7 @@ func suspend(t *testing.T, b Bench) {
 		t.Skip("it cannot suspend")
 	}
 	k, p := b.newJob(t, `echo $$ >temp; mv temp pid; while ! [ -e go ]; do :; done; exit 3`)
-	wait, ended := b.watch(t, p.Dir), b.watch(t, b.Spool)
+	wait, w := b.watch(t, p.Dir), b.hear(t)
 	h := b.launch(t, k, p)
 	wait("pid")
 	stopped := func() bool {
@@ -278,8 +280,7 @@ func suspend(t *testing.T, b Bench) {
 	for range 2 {
 		must(t, s.Resume(t.Context(), h))
 	}
-	ended(runner.EndName(k, 0))
-	if e := b.end(t, k); e.Code != 3 {
+	if e := w.end(t, k); e.Code != 3 {
 		t.Errorf("code %d", e.Code)
 	}
 	b.settled(t, h)

@@ -29,7 +29,7 @@ func once(t *testing.T, b Bench) {
 
 func onceConcurrently(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "echo ran >>ran")
-	wait := b.watch(t, b.Spool)
+	w := b.hear(t)
 	var mu sync.Mutex
 	var handles []runner.Handle
 	var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func onceConcurrently(t *testing.T, b Bench) {
 	if len(handles) != 1 {
 		t.Fatalf("%d launches", len(handles))
 	}
-	wait(runner.EndName(k, 0))
+	w.end(t, k)
 	if got := b.read(t, p.Dir+"/ran"); got != "ran\n" {
 		t.Errorf("it ran: %q", got)
 	}
@@ -104,7 +104,7 @@ func started(t *testing.T, b Bench) {
 
 func settlers(t *testing.T, b Bench) {
 	const rounds, n = 200, 20
-	wait := b.watch(t, b.Spool)
+	w := b.hear(t)
 	outcomes := map[bool]int{}
 	for round := range rounds {
 		k, p := b.newJob(t, "echo ran >>ran")
@@ -160,7 +160,7 @@ func settlers(t *testing.T, b Bench) {
 			if launched == nil || *launched != f.Handle {
 				t.Fatalf("launched %+v, settled %+v", launched, f.Handle)
 			}
-			wait(runner.EndName(k, 0))
+			w.end(t, k)
 			if got := b.read(t, p.Dir+"/ran"); got != "ran\n" {
 				t.Fatalf("it ran: %q", got)
 			}
@@ -171,7 +171,7 @@ func settlers(t *testing.T, b Bench) {
 				t.Fatalf("a revoked launch is %s", s)
 			}
 		}
-		if b.exists(t, p.Dir+"/ran") || b.exists(t, path.Join(b.Spool, runner.EndName(k, 0))) {
+		if b.exists(t, p.Dir+"/ran") || b.told(t, k) {
 			t.Fatal("a revoked launch ran")
 		}
 	}

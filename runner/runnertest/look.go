@@ -2,10 +2,12 @@ package runnertest
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,19 +24,14 @@ func probe(t *testing.T, b Bench) {
 	k, p = b.newJob(t, "kill -9 0")
 	lost := b.launch(t, k, p)
 	b.settled(t, lost)
-	recycled := active // a launch that left nothing, whose process has another now
-	recycled.Process.Start--
-	recycled.Locks, recycled.Token, recycled.Key = 0, "another", lost.Key
-	reboot := active
-	reboot.Process.Boot = "00000000-0000-0000-0000-000000000000"
 	elsewhere := active
 	elsewhere.Host = "another"
 
 	var hs []runner.Handle
 	var want []runner.State
 	for range 20 {
-		hs = append(hs, ended, active, lost, recycled, reboot, elsewhere)
-		want = append(want, runner.Ended, runner.Active, runner.Lost, runner.Lost, runner.Lost, runner.Unknown)
+		hs = append(hs, ended, active, lost, elsewhere)
+		want = append(want, runner.Ended, runner.Active, runner.Lost, runner.Unknown)
 	}
 	all, err := b.Runner.Probe(t.Context(), hs)
 	must(t, err)
@@ -44,12 +41,74 @@ func probe(t *testing.T, b Bench) {
 		if (s.End != nil) != (s.State == runner.Ended) || s.End != nil && s.End.Code != 3 {
 			t.Errorf("status %+v", s)
 		}
+		if ran := time.Since(s.Started); s.State == runner.Active && (ran < 0 || ran > time.Hour) {
+			t.Errorf("it has run for %s", ran)
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Probe (-want +got):\n%s", diff)
 	}
 	if all, err := b.Runner.Probe(t.Context(), nil); err != nil || len(all) != 0 {
 		t.Errorf("Probe of none: %v, %v", all, err)
+	}
+}
+
+// acknowledged: an end is told by each watch, and from its beginning, until it is acknowledged.
+func acknowledged(t *testing.T, b Bench) {
+	if w := b.hear(t); true {
+		if w.next(t); len(w.heard) > 0 {
+			t.Errorf("before any launch: %+v", w.heard)
+		}
+		w.stop()
+	}
+	var keys []runner.Key
+	var names []string
+	var handles []runner.Handle
+	w := b.hear(t)
+	for code := range 3 {
+		k, p := b.newJob(t, fmt.Sprint("exit ", code))
+		handles, keys = append(handles, b.launch(t, k, p)), append(keys, k)
+	}
+	for code, k := range keys {
+		if e := w.end(t, k); e.Code != code || e.Token != handles[code].Token {
+			t.Errorf("%+v", e)
+		}
+		names = append(names, w.heard[k].Name)
+	}
+	w.stop()
+	for left := range 3 { // so many are acknowledged by now
+		w := b.hear(t)
+		w.next(t)
+		for i, k := range keys {
+			if _, told := w.heard[k]; told != (i >= left) || b.told(t, k) != told {
+				t.Errorf("with %d acknowledged, end %d is told: %t", left, i, told)
+			}
+		}
+		done := names[:left+1]
+		if left == 1 {
+			done = names
+		}
+		for range 2 {
+			must(t, b.Runner.Acknowledge(t.Context(), done))
+		}
+		if left == 1 {
+			break
+		}
+	}
+	w = b.hear(t)
+	if w.next(t); len(w.heard) > 0 {
+		t.Errorf("all are acknowledged, and told: %+v", w.heard)
+	}
+	for code, h := range handles {
+		all, err := b.Runner.Probe(t.Context(), []runner.Handle{h})
+		must(t, err)
+		if all[0].State != runner.Ended || all[0].End.Code != code {
+			t.Errorf("after its acknowledgement: %+v", all[0])
+		}
+	}
+	must(t, b.Runner.Acknowledge(t.Context(), nil))
+	if err := b.Runner.Acknowledge(t.Context(), []string{"../x"}); job.KindOf(err) != job.Invalid {
+		t.Errorf("a name of no end: %v", err)
 	}
 }
 
@@ -90,7 +149,7 @@ func clean(t *testing.T, b Bench) {
 	b.settled(t, h)
 	for range 2 {
 		must(t, b.Runner.Clean(t.Context(), k, p.Dir))
-		if b.exists(t, path.Join(p.Dir, runner.Folder)) || b.exists(t, path.Join(b.Spool, runner.EndName(k, 0))) {
+		if b.exists(t, path.Join(p.Dir, runner.Folder)) || b.told(t, k) {
 			t.Error("something is left")
 		}
 		if !b.exists(t, p.Dir+"/result") {
@@ -159,7 +218,7 @@ func invalid(t *testing.T, b Bench) {
 			}
 		}
 	}
-	if err := b.Runner.Kill(t.Context(), runner.Handle{Key: k, Host: "another", Dir: good.Dir},
+	if err := b.Runner.Kill(t.Context(), runner.Handle{Key: k, Host: "another"},
 		0); job.KindOf(err) != job.Invalid {
 		t.Errorf("Kill on another host: %v", err)
 	}

@@ -21,10 +21,12 @@ import (
 func runs(t *testing.T, b Bench) {
 	k, p := b.newJob(t, `pwd; cat; echo "$1" >&2`, "to stderr")
 	h, e := b.run(t, k, p)
+	boot, err := b.Host.Boot(t.Context())
+	must(t, err)
 	if out, errs := b.read(t, p.Dir+"/stdout"), b.read(t, p.Dir+"/stderr"); out != p.Dir+"\n" || errs != "to stderr\n" {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
-	if e.Code != 0 || e.Key != k || e.Run != 0 || e.Token != h.Token || e.Boot != h.Process.Boot || e.Ended.IsZero() {
+	if e.Code != 0 || e.Key != k || e.Run != 0 || e.Token != h.Token || e.Boot != boot || e.Ended.IsZero() {
 		t.Errorf("end %+v of handle %+v", e, h)
 	}
 	if s := b.settled(t, h); s != runner.Ended {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -22,7 +24,10 @@ type Bench struct {
 	Runner runner.Runner
 	Host   host.Host // where its programs run
 	Work   string    // an empty folder on the host for job folders
-	Spool  string    // the runner's spool folder, empty
+	Spool  string    // a folder on the host in which the runner keeps what it knows of launches
+	// Lives reports whether anything of a launch is alive, as its host tells. What asks to be kept
+	// does not count.
+	Lives func(t *testing.T, h runner.Handle) bool
 }
 
 // Run tests a runner. For each test, open sets up a bench, and registers the clean-up with
@@ -57,6 +62,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"codes that are no signals":                        noSignals,
 		"suspend and resume":                               suspend,
 		"many are probed in order":                         probe,
+		"ends are told until they are acknowledged":        acknowledged,
 		"without its folders a launch is lost, or unknown": away,
 		"clean": clean,
 		"a cleaned job is remembered, and not launched": remembered,
@@ -118,22 +124,80 @@ func (b Bench) watch(t *testing.T, dir string) func(name string) {
 // run launches, waits for the end and returns it.
 func (b Bench) run(t *testing.T, k runner.Key, p runner.Plan) (runner.Handle, runner.End) {
 	t.Helper()
-	wait := b.watch(t, b.Spool)
+	w := b.hear(t)
+	defer w.stop()
 	h := b.launch(t, k, p)
-	wait(runner.EndName(k, 0))
-	return h, b.end(t, k)
+	return h, w.end(t, k)
 }
 
+// end returns the end of a launch, as a new watch tells it.
 func (b Bench) end(t *testing.T, k runner.Key) runner.End {
 	t.Helper()
-	name := runner.EndName(k, 0)
-	var e runner.End
-	hosttest.Until(t, "the message is whole", func() (whole bool) {
-		var err error
-		e, err = runner.ParseEnd(name, []byte(b.read(t, path.Join(b.Spool, name))))
-		return err == nil
+	w := b.hear(t)
+	defer w.stop()
+	return w.end(t, k)
+}
+
+// An ear hears what a runner tells.
+type ear struct {
+	news  <-chan []runner.Notice
+	heard map[runner.Key]runner.Notice // ends
+	stop  func()                       // may be called again
+}
+
+// hear watches until the test ends, or stop is called.
+func (b Bench) hear(t *testing.T) *ear {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	news, err := b.Runner.Watch(ctx)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	w := &ear{news: news, heard: map[runner.Key]runner.Notice{}}
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		for range news { // until the runner is done
+		}
 	})
-	return e
+	t.Cleanup(w.stop)
+	return w
+}
+
+// next hears one batch.
+func (w *ear) next(t *testing.T) {
+	t.Helper()
+	news, ok := <-w.news
+	if !ok {
+		t.Fatal("the watch was lost")
+	}
+	for _, n := range news {
+		if n.End != nil {
+			w.heard[n.Key] = n
+		}
+	}
+}
+
+// end waits for the end of a launch.
+func (w *ear) end(t *testing.T, k runner.Key) runner.End {
+	t.Helper()
+	for {
+		if n, ok := w.heard[k]; ok {
+			if n.Name == "" {
+				t.Errorf("an end without a name: %+v", n)
+			}
+			return *n.End
+		}
+		w.next(t)
+	}
+}
+
+// told reports whether an end of a launch waits for its acknowledgement.
+func (b Bench) told(t *testing.T, k runner.Key) bool {
+	t.Helper()
+	all, err := b.Runner.Told(t.Context())
+	must(t, err)
+	return slices.ContainsFunc(all, func(n runner.Notice) bool { return n.Key == k && n.Name != "" })
 }
 
 func (b Bench) read(t *testing.T, name string) string {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,17 +40,15 @@ const zombieMachine = "m1"
 type house struct {
 	dir     string
 	kind    *app.Kind
-	watcher atomic.Pointer[app.Watcher]
 }
 
 // openHouse opens a house. aside is called before a program is suspended.
 func openHouse(t *testing.T, dir string, aside ...func()) *house {
 	t.Helper()
 	h := &house{dir: dir}
+	var launcher *runnerprocess.Runner
 	host, err := hostlocal.Open(hostlocal.Config{ID: zombieMachine, OnExit: func(e hostlocal.Exit) {
-		if w := h.watcher.Load(); w != nil {
-			w.Exited(e.Process)
-		}
+		launcher.Exited(e.Process)
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -61,12 +58,14 @@ func openHouse(t *testing.T, dir string, aside ...func()) *house {
 			t.Error(err)
 		}
 	})
-	launcher, err := runnerprocess.Open(t.Context(), runnerprocess.Config{Host: host, Spool: h.spool()})
+	launcher, err = runnerprocess.Open(t.Context(), runnerprocess.Config{
+		Host: host, Spool: h.spool(), Exits: true, Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.kind = app.New(app.Config{
-		Local: app.System{Host: host, Runner: suspending{launcher, aside}, Work: h.work(), Spool: h.spool()},
+		Local: app.System{Host: host, Runner: suspending{launcher, aside}, Work: h.work()},
 		Files: fileslocal.FS{}, Archive: h.archive(),
 		Reconcile: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
@@ -104,7 +103,6 @@ func (h *house) watcherOf(t *testing.T, dsn string, between func(store.Store) st
 	var rows store.Store
 	duty := engine.Duty{Name: "watch/" + zombieMachine, Run: func(ctx context.Context, held *engine.Held) error {
 		w := app.NewWatcher(h.kind, h.kind.Local(), rows, bus)
-		h.watcher.Store(w)
 		return w.Duty().Run(ctx, held)
 	}}
 	cfg := pawl.Config{

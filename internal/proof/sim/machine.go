@@ -396,7 +396,7 @@ func (m *machine) gone(p *proc) {
 	m.mu.Unlock()
 	for _, s := range p.parent {
 		if !s.dead() {
-			s.watcher.Exited(p.Process)
+			s.launcher.Exited(p.Process)
 		}
 	}
 }

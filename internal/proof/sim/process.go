@@ -61,17 +61,17 @@ func (s *slot) keep() {
 // through it: so it can be frozen, cut off, and killed, and then does nothing any more that anybody
 // could see.
 type process struct {
-	w       *world
-	name    string
-	machine *machine
-	client  bool // it runs nothing, and only asks
-	svc     *pawl.Service
-	watcher *app.Watcher
-	broker  *end
-	late    time.Duration   // for how long moments that others hear of, too, are later for it
-	ctx     context.Context // of its Run
-	stop    context.CancelFunc
-	death   chan struct{}
+	w        *world
+	name     string
+	machine  *machine
+	client   bool // it runs nothing, and only asks
+	svc      *pawl.Service
+	launcher *local.Runner
+	broker   *end
+	late     time.Duration   // for how long moments that others hear of, too, are later for it
+	ctx      context.Context // of its Run
+	stop     context.CancelFunc
+	death    chan struct{}
 
 	mu              sync.Mutex
 	killed          bool           // guarded by mu
@@ -94,20 +94,20 @@ func (w *world) newProcess(name string, m *machine) *process {
 		Options: engine.Options{Lease: w.lease, Grace: w.grace, Sweep: time.Minute, Slots: w.lanes, Version: "sim"},
 	}
 	host := hostfake.New(m)
-	run, err := local.Open(p.ctx, local.Config{Host: host, Spool: spool})
+	run, err := local.Open(p.ctx, local.Config{Host: host, Spool: spool, Exits: true, Log: c.Log})
 	if err != nil {
 		panic(err) // nothing misbehaves yet
 	}
+	p.launcher = run
 	launcher := runnerfake.New(run)
 	host.Through(p.atHost)
 	launcher.Through(p.atRunner)
 	kind := app.New(app.Config{
-		Local: app.System{Host: host, Runner: lying{launcher, m}, Work: "/work", Spool: spool},
+		Local: app.System{Host: host, Runner: lying{launcher, m}, Work: "/work"},
 		Files: host.Files(), Archive: "/archive", Grace: 3 * time.Second, Reconcile: time.Minute, Log: c.Log,
 	})
-	p.watcher = app.NewWatcher(kind, kind.Local(), c.Store, p.broker)
 	c.Kinds = map[string]engine.Kind{job.KindApp: kind}
-	c.Duties = []engine.Duty{p.watcher.Duty()}
+	c.Duties = []engine.Duty{app.NewWatcher(kind, kind.Local(), c.Store, p.broker).Duty()}
 	p.svc = pawl.New(c)
 	pawl.Handle(p.svc, taskKind, p.handle)
 	return p

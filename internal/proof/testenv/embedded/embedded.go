@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/pawl-jobs/pawl"
@@ -38,12 +37,8 @@ func Open(t testing.TB) *Service {
 	if s.Store, err = sqlite.Open(t.Context(), s.Dir, sqlite.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	var watcher atomic.Pointer[app.Watcher]
-	host, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) {
-		if w := watcher.Load(); w != nil {
-			w.Exited(e.Process)
-		}
-	}})
+	var programs *process.Runner
+	host, err := hostlocal.Open(hostlocal.Config{ID: "m1", OnExit: func(e hostlocal.Exit) { programs.Exited(e.Process) }})
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Store.Close()))
 	}
@@ -52,18 +47,17 @@ func Open(t testing.TB) *Service {
 			t.Error(err)
 		}
 	})
-	programs, err := process.Open(t.Context(), process.Config{Host: host, Spool: spool})
+	log := slog.New(slog.DiscardHandler)
+	programs, err = process.Open(t.Context(), process.Config{Host: host, Spool: spool, Exits: true, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
 	kind := app.New(app.Config{
-		Local: app.System{Host: host, Runner: programs, Work: filepath.Join(s.Dir, "work"), Spool: spool},
+		Local: app.System{Host: host, Runner: programs, Work: filepath.Join(s.Dir, "work")},
 		Files: fileslocal.FS{}, Archive: filepath.Join(s.Dir, "archive"), Log: log,
 	})
 	bus := &local.Broker{}
 	w := app.NewWatcher(kind, kind.Local(), s.Store, bus)
-	watcher.Store(w)
 	s.Service = pawl.New(pawl.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},

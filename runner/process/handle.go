@@ -1,0 +1,50 @@
+package process
+
+import (
+	"encoding/json"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// A place is where a launch is on its host: the data of its handle.
+type place struct {
+	Dir string `json:"dir"` // the job's folder
+	// Locks is the limit of file locks that the launch's programs have; 0 if there is none. See
+	// [host.Family].
+	Locks uint64 `json:"locks"`
+	// Process is the wrapper. It is zero if the host lost its power before it was recorded.
+	Process host.Process `json:"process"`
+}
+
+func (r *Runner) handle(k runner.Key, token string, at place) runner.Handle {
+	data, err := json.Marshal(at)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return runner.Handle{Key: k, Host: r.host.ID(), Token: token, Data: string(data)}
+}
+
+// A launch is a handle that was read.
+type launch struct {
+	runner.Handle
+	place
+}
+
+// find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
+func (r *Runner) find(h runner.Handle) (launch, error) {
+	if h.Host != r.host.ID() {
+		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.host.ID())
+	}
+	l := launch{Handle: h}
+	if err := json.Unmarshal([]byte(h.Data), &l.place); err != nil {
+		return launch{}, job.Errorf(job.Invalid, "the handle of %s is damaged: %w", h.Key, err)
+	}
+	return l, nil
+}
+
+// family returns how to recognise the processes of a launch.
+func (l *launch) family() host.Family {
+	return host.Family{Leader: l.Process, Locks: l.Locks, Launch: l.Token}
+}

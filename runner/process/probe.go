@@ -1,0 +1,157 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// Probe tells the states of launches. If any wrapper is gone, it looks at the host's processes
+// once. It reads one file for each launch without a wrapper, unless a watch has told its end.
+func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	if c := r.careful(hs); c != nil {
+		return c.probe(ctx, hs, r.probe)
+	}
+	return r.probe(ctx, hs)
+}
+
+func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	all := make([]runner.Status, len(hs))
+	var ours []int // indices of those that can be looked at
+	var launches []launch
+	var wrappers []host.Process
+	for i, h := range hs {
+		l, err := r.find(h)
+		if err != nil {
+			all[i].State = runner.Unknown
+			continue
+		}
+		ours, launches, wrappers = append(ours, i), append(launches, l), append(wrappers, l.Process)
+	}
+	alive, err := r.host.Alive(ctx, wrappers)
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	var gone []int // indices in launches of those whose wrapper is
+	var families []host.Family
+	for n := range launches {
+		if alive[n] {
+			all[ours[n]].State = runner.Active
+		} else {
+			gone, families = append(gone, n), append(families, launches[n].family())
+		}
+	}
+	if len(gone) > 0 {
+		members, err := r.host.Members(ctx, families)
+		if err != nil {
+			return nil, fmt.Errorf("probe: %w", err)
+		}
+		// the exit code is written before the wrapper ends, so it is looked for after it was seen
+		// dead
+		for f, n := range gone {
+			left, kept := remnants(members[f])
+			s, err := r.evidence(ctx, &launches[n], len(left) > 0)
+			if err != nil {
+				return nil, fmt.Errorf("probe %s: %w", launches[n].Key, err)
+			}
+			s.Left, s.Kept = left, kept
+			all[ours[n]] = s
+		}
+	}
+	return all, r.age(ctx, all, ours, launches)
+}
+
+// age tells when the launches began that are under way.
+func (r *Runner) age(ctx context.Context, all []runner.Status, ours []int, launches []launch) error {
+	var uptime time.Duration
+	var now time.Time
+	for n, i := range ours {
+		s := &all[i]
+		if s.State != runner.Active && len(s.Left) == 0 || launches[n].Process.PID == 0 {
+			continue
+		}
+		if now.IsZero() {
+			var err error
+			if uptime, err = r.host.Uptime(ctx); err != nil {
+				return fmt.Errorf("probe: %w", err)
+			}
+			now = time.Now()
+		}
+		s.Started = now.Add(launches[n].Process.Started() - uptime)
+	}
+	return nil
+}
+
+// remnants divides processes into those to be killed and those to be kept.
+func remnants(ms []host.Member) (left, kept []runner.Remnant) {
+	for _, m := range ms {
+		r := runner.Remnant{PID: m.PID, Name: m.Name, User: m.User}
+		if m.Kept {
+			kept = append(kept, r)
+		} else {
+			left = append(left, r)
+		}
+	}
+	return left, kept
+}
+
+// evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
+func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Status, error) {
+	end, err := r.told(l), error(nil)
+	if end == nil {
+		_, end, err = r.room(ctx, l.Key)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
+		if _, marked, markErr := r.markOf(ctx, l.Key.Job); markErr == nil {
+			end, err = marked, nil
+		}
+	}
+	if err == nil && end != nil && end.Token == l.Token {
+		s := runner.Status{State: runner.Ended, End: end}
+		s.End.Key = l.Key
+		if a, ok := r.host.(host.Accountant); ok {
+			// The wrapper has waited for the program. One that was killed has not, and knows
+			// nothing of it.
+			if u, ok := a.Usage(l.Process); ok {
+				s.Usage = &u
+			}
+		}
+		return s, nil
+	}
+	if ctx.Err() != nil {
+		return runner.Status{}, ctx.Err()
+	}
+	if left {
+		return runner.Status{State: runner.Orphaned}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
+		// would be, the file system may just not be mounted.
+		_, err = r.fs.Stat(ctx, path.Join(r.spool, rooms))
+	}
+	if err != nil && job.KindOf(err) != job.Corrupt {
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	}
+	return runner.Status{State: runner.Lost, Said: r.said(ctx, l)}, nil
+}
+
+// said returns the output of a wrapper, such as why it gave up; "" if it cannot be read.
+func (r *Runner) said(ctx context.Context, l *launch) string {
+	n := names{folder: path.Join(l.Dir, runner.Folder), number: number(l.Key), token: l.Token}
+	f, err := r.fs.Open(ctx, n.own("log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, saying))
+	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
+}

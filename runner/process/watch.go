@@ -1,0 +1,358 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// How the ends of launches are heard of: wrappers leave messages in the spool, and the host tells
+// of children that died without one.
+
+// The times of a wrapper that has told its end.
+const (
+	// parting is how long such a wrapper may take to go. Meanwhile it is looked at every lookAgain.
+	// What is left of it then is no longer waited for.
+	parting   = 200 * time.Millisecond
+	lookAgain = 2 * time.Millisecond
+	// A message that is not whole after that time is read again every tornAgain.
+	tornAgain = time.Second
+)
+
+// Traits implements [runner.Runner]: it has no scheduler.
+func (r *Runner) Traits() runner.Traits { return runner.Traits{} }
+
+// A watch is one watch over the spool.
+type watch struct {
+	*Runner
+	caution *caution
+	out     chan []runner.Notice
+	woken   chan struct{} // there are exits
+
+	names map[string]bool     // messages that have not been read
+	open  map[string]*message // messages that were read and not told
+	ready []runner.Notice     // to be told
+	again *time.Timer         // when to look again at those of open
+
+	exits []exit                 // guarded by the runner's mu: since the watch looked
+	given map[string]*runner.End // guarded by the runner's mu: what was told and is not acknowledged
+}
+
+// A message tells an end. While it is not whole it has none: its writer is at work, or is gone.
+type message struct {
+	name    string
+	key     runner.Key
+	end     *runner.End
+	wrapper host.Process
+	since   time.Time // when it was read first
+	retold  time.Time // when it was told last that it is not whole
+}
+
+// Watch implements [runner.Runner]. It begins to watch before it lists.
+func (r *Runner) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
+	under, stop := context.WithCancel(ctx)
+	events, err := r.host.Watch(under, r.spool)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("watch %s: %w", r.spool, err)
+	}
+	w := &watch{
+		Runner: r, out: make(chan []runner.Notice), woken: make(chan struct{}, 1), names: map[string]bool{},
+		open: map[string]*message{}, given: map[string]*runner.End{}, again: time.NewTimer(0),
+	}
+	if err := w.list(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	w.caution = r.beCautious(ctx)
+	r.mu.Lock()
+	r.watches[w] = true
+	r.mu.Unlock()
+	go func() {
+		defer close(w.out)
+		defer w.end(ctx)
+		defer stop()
+		if err := w.run(under, events); err != nil && ctx.Err() == nil {
+			r.log.Warn("messages of ends cannot be read", "spool", r.spool, "error", err)
+		}
+	}()
+	return w.out, nil
+}
+
+// end ends a watch. One that was lost keeps its caution for the next.
+func (w *watch) end(ctx context.Context) {
+	w.again.Stop()
+	w.mu.Lock()
+	delete(w.watches, w)
+	w.mu.Unlock()
+	if ctx.Err() != nil {
+		w.relax(ctx, w.caution)
+	}
+}
+
+// run looks on until ctx ends or the watch is lost.
+func (w *watch) run(ctx context.Context, events <-chan host.Event) error {
+	first := true
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	for {
+		var out chan []runner.Notice
+		if first || len(w.ready) > 0 {
+			out = w.out
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case out <- w.ready:
+			w.ready = nil
+			if first {
+				first = false
+				w.caution.catchUp()
+			}
+			continue
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			if err := w.drain(ctx, e, events); err != nil {
+				return err
+			}
+		case <-w.woken:
+		case <-w.again.C:
+		}
+		if err := w.look(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// drain notes an event and the events that wait behind it.
+func (w *watch) drain(ctx context.Context, e host.Event, more <-chan host.Event) error {
+	for ok := true; ok; {
+		if e.Overflow {
+			if err := w.list(ctx); err != nil {
+				return err
+			}
+		} else {
+			w.names[e.Name] = true
+		}
+		select {
+		case e, ok = <-more:
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// list notes everything in the spool.
+func (w *watch) list(ctx context.Context) error {
+	names, err := files.Names(ctx, w.fs, w.spool)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", w.spool, err)
+	}
+	for _, name := range names {
+		w.names[name] = true
+	}
+	return nil
+}
+
+// look reads what has come, and readies what can be told of it.
+func (w *watch) look(ctx context.Context) error {
+	w.mu.Lock()
+	exits := w.exits
+	w.exits = nil
+	w.mu.Unlock()
+	gone := map[runner.Key]bool{}
+	for _, e := range exits { // the message may be there before its event is
+		gone[e.key] = true
+		w.names[runner.EndName(e.key, 0)] = true
+	}
+	for name, m := range w.open {
+		if m.end == nil {
+			w.names[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.names)) {
+		if err := w.read(ctx, name); err != nil {
+			return err
+		}
+		delete(w.names, name)
+	}
+	if err := w.judge(ctx, gone); err != nil {
+		return err
+	}
+	for _, e := range exits {
+		name := runner.EndName(e.key, 0)
+		if end, _ := w.notified(name); end == nil && w.open[name] == nil {
+			w.ready = append(w.ready, runner.Notice{Key: e.key})
+		}
+	}
+	return nil
+}
+
+// read reads a message. If it cannot be read for good, its launch is to be looked at.
+func (w *watch) read(ctx context.Context, name string) error {
+	key, _, err := runner.ParseEndName(name)
+	if err != nil {
+		w.stray(ctx, name)
+		return nil
+	}
+	if _, given := w.notified(name); given {
+		return nil
+	}
+	var content []byte
+	err = w.caution.look(ctx, key, func() (err error) {
+		content, err = files.ReadFile(ctx, w.fs, path.Join(w.spool, name), runner.MaxEnd)
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrNotExist):
+		delete(w.open, name)
+		return nil
+	case job.KindOf(err) == job.Unavailable:
+		return err
+	case err != nil:
+		w.log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
+		delete(w.open, name)
+		w.notify(runner.Notice{Key: key, Name: name})
+		return nil
+	}
+	m := w.open[name]
+	if m == nil {
+		m = &message{name: name, key: key, since: time.Now()}
+		w.open[name] = m
+	}
+	taken, end, err := parse(name, content)
+	if err == nil {
+		_, at, _ := taken.taker()
+		m.end, m.wrapper = end, at.Process
+	}
+	return nil
+}
+
+// stray removes what is no message of an end. A file on its way has a hidden name.
+func (w *watch) stray(ctx context.Context, name string) {
+	if strings.HasPrefix(name, ".") {
+		return
+	}
+	w.log.Warn("what is in the spool and is no message of an end is removed", "name", name)
+	if err := w.fs.Remove(ctx, path.Join(w.spool, name)); err != nil && ctx.Err() == nil {
+		w.log.Warn("it stays there", "name", name, "error", err)
+	}
+}
+
+// judge tells the messages that are whole and whose wrapper is gone, and of those that stay half.
+// gone are the launches whose wrapper has just ended.
+func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
+	if len(w.open) == 0 {
+		return nil
+	}
+	all := slices.SortedFunc(maps.Values(w.open), func(a, b *message) int { return strings.Compare(a.name, b.name) })
+	wrappers := make([]host.Process, len(all))
+	for i, m := range all {
+		wrappers[i] = m.wrapper
+	}
+	alive, err := w.host.Alive(ctx, wrappers)
+	if err != nil {
+		return err
+	}
+	next := tornAgain
+	for i, m := range all {
+		late := time.Since(m.since) >= parting
+		switch {
+		case m.end != nil && (late || !alive[i]):
+			delete(w.open, m.name)
+			w.notify(runner.Notice{Key: m.key, Name: m.name, End: m.end, Look: true})
+			continue
+		case m.end == nil && (late && time.Since(m.retold) >= tornAgain || gone[m.key]):
+			m.retold = time.Now()
+			w.ready = append(w.ready, runner.Notice{Key: m.key, Name: m.name})
+		}
+		if !late {
+			next = lookAgain
+		}
+	}
+	if len(w.open) > 0 {
+		w.again.Reset(next)
+	}
+	return nil
+}
+
+// notify readies a notice that is told once in a watch.
+func (w *watch) notify(n runner.Notice) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.given[n.Name] = n.End
+	w.ready = append(w.ready, n)
+}
+
+// notified reports whether the message of a name was told, and returns the end in it.
+func (w *watch) notified(name string) (end *runner.End, given bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end, given = w.given[name]
+	return end, given
+}
+
+// told returns the end of a launch if a watch has told it; nil: none has.
+func (r *Runner) told(l *launch) *runner.End {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for w := range r.watches {
+		if e := w.given[runner.EndName(l.Key, 0)]; e != nil && e.Token == l.Token {
+			own := *e
+			return &own
+		}
+	}
+	return nil
+}
+
+// Acknowledge removes messages.
+func (r *Runner) Acknowledge(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		_, _, err := runner.ParseEndName(name)
+		if err == nil {
+			err = r.fs.Remove(ctx, path.Join(r.spool, name))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("acknowledge %s: %w", name, err))
+			continue
+		}
+		r.mu.Lock()
+		for w := range r.watches {
+			delete(w.given, name)
+		}
+		r.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Told lists the messages in the spool.
+func (r *Runner) Told(ctx context.Context) (all []runner.Notice, err error) {
+	names, err := files.Names(ctx, r.fs, r.spool)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list %s: %w", r.spool, err)
+	}
+	for _, name := range names {
+		if k, _, err := runner.ParseEndName(name); err == nil {
+			all = append(all, runner.Notice{Key: k, Name: name})
+		}
+	}
+	return all, nil
+}
