@@ -2,8 +2,8 @@
 // PROCESSING_INPUTS to ARCHIVING.
 //
 // A worker does one state after the other, each in a file of its own. Each step can be done again
-// after a crash. While the program runs, no worker has the job: the [Watcher] waits until the runner
-// tells the end of the program, and puts the job back on its queue for ARCHIVING.
+// after a crash. While the program runs, no worker has the job: the [Watcher] waits until the
+// runner tells the end of the program, and puts the job back on its queue for ARCHIVING.
 //
 // The package uses the contracts of host, runner and files, and no backend.
 package app

@@ -91,7 +91,8 @@ func (x *watch) known(n runner.Notice, heard *[]runner.Notice, done *[]string) b
 		return true
 	case w == nil || w.handle.Key != n.Key:
 		return false
-	case n.End != nil && n.End.Token != w.handle.Token, w.told != nil && n.Name != "" && !slices.Contains(w.names, n.Name):
+	case n.End != nil && n.End.Token != w.handle.Token,
+		w.told != nil && n.Name != "" && !slices.Contains(w.names, n.Name):
 		x.kind.cfg.Log.Warn("a message that is not of this launch, or a second one, is discarded", "job", n.Key.Job,
 			"name", n.Name)
 		*done = append(*done, n.Name)
@@ -139,8 +140,8 @@ func (w *watched) ending(s runner.Status) ending {
 	return o
 }
 
-// finish puts jobs whose program is over back on their queues, all in one call. Then it acknowledges
-// the ends, all in one call.
+// finish puts jobs whose program is over back on their queues, all in one call. Then it
+// acknowledges the ends, all in one call.
 func (x *watch) finish(ctx context.Context, over []ending) error {
 	if len(over) == 0 {
 		return nil

@@ -133,9 +133,9 @@ type Runner interface {
 	// launches. Past revokes nothing.
 	Past(ctx context.Context, k Key, dir string) (Past, error)
 
-	// Clean removes what the runner keeps for a job: its [Folder], and the message of launch k. If any launch of the job was started, it first leaves a [Mark]. The caller has
-	// settled all launches of the job, knows that nothing of them is alive, and will launch nothing
-	// more.
+	// Clean removes what the runner keeps for a job: its [Folder], and the message of launch k. If
+	// any launch of the job was started, it first leaves a [Mark]. The caller has settled all
+	// launches of the job, knows that nothing of them is alive, and will launch nothing more.
 	Clean(ctx context.Context, k Key, dir string) error
 
 	// Marked returns the ids of jobs that have a mark, sorted, which is the order in which the jobs

@@ -33,8 +33,8 @@ var (
 // New returns a fake that passes its calls on to under.
 func New(under runner.Runner) *Runner {
 	return &Runner{
-		Faults: fault.New("Launch", "Settle", "Watch", "Acknowledge", "Told", "Probe", "Kill", "Past", "Clean", "Marked",
-			"Forget", "Suspend", "Resume"),
+		Faults: fault.New("Launch", "Settle", "Watch", "Acknowledge", "Told", "Probe", "Kill", "Past", "Clean",
+			"Marked", "Forget", "Suspend", "Resume"),
 		under: under, lies: map[runner.Key]runner.Status{},
 	}
 }
