@@ -59,6 +59,7 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 		slices.SortFunc(ids, job.ID.Compare)
 		found, err := x.store.Find(ctx, store.FindQuery{IDs: slices.Compact(ids)})
 		if err != nil {
+			x.news.Reset(time.Second)
 			return heard, x.unreachable(ctx, err)
 		}
 		rows := map[job.ID]job.Job{}

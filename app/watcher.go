@@ -230,9 +230,17 @@ func drainHints(told broker.Subscription) {
 	}
 }
 
-// refresh reads the jobs that came into monitor, the jobs with a wish, and the jobs whose wish is
-// being carried out.
+// refresh reads what is new of jobs, and takes in what was told of them before.
 func (x *watch) refresh(ctx context.Context) error {
+	if err := x.readRows(ctx); err != nil {
+		return err
+	}
+	return x.hear(ctx, nil)
+}
+
+// readRows reads the jobs that came into monitor, the jobs with a wish, and the jobs whose wish is
+// being carried out.
+func (x *watch) readRows(ctx context.Context) error {
 	x.read = time.Now()
 	since := x.mark
 	if !since.IsZero() {
@@ -272,7 +280,7 @@ func (x *watch) refresh(ctx context.Context) error {
 			}
 		}
 	}
-	return x.hear(ctx, nil)
+	return nil
 }
 
 // see takes in a row.
