@@ -8,8 +8,8 @@
 //
 // The work on whole files and folders is written once, above that interface: [Copy], [Digest],
 // [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
-// [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing], and [Sparse] of an open
-// file.
+// [QuickLinker], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing], [Filler], [Loader],
+// [RemoverOfMany], and [Sparse] of an open file.
 //
 // [Source] is the contract for inputs that a URL names. It has no suite.
 //
@@ -121,6 +121,21 @@ func Move(ctx context.Context, fsys FS, from, to string) error {
 		return m.Move(ctx, from, to)
 	}
 	return fsys.Rename(ctx, from, to)
+}
+
+// QuickLinker is a file system that can link like [FS.Link], but without waiting for the disk. After
+// a power failure the new name may be missing. Callers use [QuickLink].
+type QuickLinker interface {
+	QuickLink(ctx context.Context, from, to string) error
+}
+
+// QuickLink gives a file a second name. If the file system is a [QuickLinker], it does not wait for
+// the disk.
+func QuickLink(ctx context.Context, fsys FS, from, to string) error {
+	if q, ok := fsys.(QuickLinker); ok {
+		return q.QuickLink(ctx, from, to)
+	}
+	return fsys.Link(ctx, from, to)
 }
 
 // Adopter is a file system that can tell whether a file may still change. Two values of it that are

@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"mkdir makes the folders above":            mkdir,
 		"rename replaces":                          rename,
 		"link never replaces":                      link,
+		"a quick link never replaces":              quickLink,
 		"of many who link one wins":                linkConcurrently,
 		"remove is recursive and can be repeated":  remove,
 		"strange names":                            strange,
@@ -57,6 +58,11 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"what is in a folder is on its volume":     volume,
 		"a folder has the mode that it is given":   modes,
 		"there is room on a file system":           space,
+		"a folder is filled at once":               fill,
+		"many folders are filled at once":          fillMany,
+		"a folder is loaded at once":               load,
+		"many folders are loaded at once":          loadMany,
+		"many names are removed at once":           removeAll,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
