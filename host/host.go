@@ -96,6 +96,24 @@ type Accountant interface {
 	Usage(p Process) (Usage, bool)
 }
 
+// Shell is a host on which each call costs a round trip, and which does the work of many calls in
+// one. Its callers do the same by the methods of [Host] where a host is no Shell.
+type Shell interface {
+	// Run runs a script of /bin/sh with stdin as its standard input, and returns what it printed
+	// and its exit code. What it prints to its standard error is dropped. It runs in a subshell of
+	// a shell with the environment of [Host.Environ], one script at a time.
+	//
+	// A script runs as a whole or not at all: one that is cut on its way does not begin. After an
+	// error of kind [job.Unavailable], or when ctx has ended, nobody knows whether it has run, or
+	// still does. It must end soon, since others wait: a host gives up a script that takes long. A
+	// program that it leaves behind must not hold its standard output.
+	//
+	// What users gave must be quoted words of the script. No part of it is ever in an argument list
+	// or an environment, unless the script itself puts it there. A script with a NUL byte is of
+	// kind [job.Invalid].
+	Run(ctx context.Context, script string, stdin []byte) (out []byte, code int, err error)
+}
+
 // A Command says what to start. All paths are absolute slash paths of the machine.
 type Command struct {
 	Argv   []string // Argv[0] is a path; it is not looked up

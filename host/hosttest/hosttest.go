@@ -68,6 +68,9 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string), traits ...Tr
 		"the boot clock is that of processes":       uptime,
 		"the environment of programs is known":      environ,
 		"what a program had used":                   usage,
+		"a script gets what it is given":            scripts,
+		"scripts are apart":                         scriptsApart,
+		"scripts are run at once":                   scriptsAtOnce,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

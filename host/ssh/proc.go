@@ -20,7 +20,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-var _ host.Host = (*Host)(nil)
+var (
+	_ host.Host  = (*Host)(nil)
+	_ host.Shell = (*Host)(nil)
+)
 
 // known returns what the shell has learned, without a round trip if there is a shell.
 func (h *Host) known(ctx context.Context) (facts, error) {

@@ -2,8 +2,10 @@ package ssh
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/sftp"
@@ -13,7 +15,7 @@ import (
 
 // remote is the session of SFTP that all callers share.
 type remote struct {
-	files  *sftp.FS
+	files  *allFiles
 	turn   chan struct{} // whoever has put its token in may change what follows
 	client *sftp.Client
 	input  *input
@@ -24,6 +26,18 @@ type input struct {
 	*connection.Session
 	once   sync.Once
 	closed chan struct{}
+	asked  *atomic.Int64 // counts the requests
+	rest   int           // bytes of a request that are still to come
+}
+
+// Write sends requests, each of which begins with its length and a Write of its own.
+func (i *input) Write(p []byte) (int, error) {
+	if i.rest == 0 && len(p) >= 4 {
+		i.asked.Add(1)
+		i.rest = 4 + int(binary.BigEndian.Uint32(p))
+	}
+	i.rest = max(0, i.rest-len(p))
+	return i.Session.Write(p)
 }
 
 func (i *input) Close() error {
@@ -57,7 +71,7 @@ func (h *Host) sftp(ctx context.Context) (*sftp.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		in := &input{Session: s, closed: make(chan struct{})}
+		in := &input{Session: s, closed: make(chan struct{}), asked: &h.asked}
 		late := s.Expire(h.cfg.Answer)
 		defer late.Stop()
 		client, err := sftp.Connect(s, in)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
@@ -24,11 +25,7 @@ import (
 // maxAnswer is how many bytes a request answers at most.
 const maxAnswer = 64 << 20
 
-// Run runs a script of /bin/sh in a subshell, with stdin as its standard input. It returns what the
-// script printed and its exit code. What it prints to its standard error is dropped. A script runs
-// as a whole or not at all, and one at a time. When ctx ends the script may run on.
-//
-// After an error of kind Unavailable nobody knows whether the script has run.
+// Run implements [host.Shell].
 func (h *Host) Run(ctx context.Context, script string, stdin []byte) (out []byte, code int, err error) {
 	if strings.Contains(script, "\x00") {
 		return nil, 0, job.Errorf(job.Invalid, "a script has a zero byte in it")
@@ -91,6 +88,7 @@ type shell struct {
 	nonce  string // no output has it by chance
 	bound  time.Duration
 	queue  chan *request
+	asked  *atomic.Int64 // counts the requests
 	facts  facts
 
 	mu      sync.Mutex // guards what follows
@@ -158,7 +156,7 @@ func (h *Host) newShell() (*shell, error) {
 	}
 	s := &shell{
 		stream: stream, nonce: rand.Text(), bound: h.cfg.Answer,
-		queue: make(chan *request), dead: make(chan struct{}),
+		queue: make(chan *request), dead: make(chan struct{}), asked: &h.asked,
 	}
 	s.watch = time.AfterFunc(time.Hour, s.hangs)
 	s.watch.Stop()
@@ -234,6 +232,7 @@ func (s *shell) add(r *request, text *bytes.Buffer) {
 		return
 	}
 	s.written++
+	s.asked.Add(1)
 	r.number = strconv.Itoa(s.written)
 	if len(s.pending) == 0 {
 		s.watch.Reset(s.bound)

@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files/sftp"
 	"github.com/pawl-jobs/pawl/host/ssh/connection"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -50,6 +49,7 @@ type Host struct {
 	shell  atomic.Pointer[shell]
 	remote remote
 	census census
+	asked  atomic.Int64 // requests, of shells and of SFTP
 }
 
 // Open returns a machine. It does not dial: the first request does. Close ends it.
@@ -66,7 +66,7 @@ func Open(c Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: c, pool: pool, shells: make(chan struct{}, 1)}
-	h.remote.turn, h.remote.files = make(chan struct{}, 1), &sftp.FS{Client: h.sftp}
+	h.remote.turn, h.remote.files = make(chan struct{}, 1), newAllFiles(h)
 	h.ctx, h.end = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -81,6 +81,10 @@ func (h *Host) Close() error {
 	h.work.Wait()
 	return nil
 }
+
+// Requests returns how many requests were sent to the machine so far, those of its shell and those
+// of SFTP.
+func (h *Host) Requests() int64 { return h.asked.Load() }
 
 // ID returns the machine id.
 func (h *Host) ID() string { return h.cfg.ID }
