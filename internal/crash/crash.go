@@ -43,11 +43,14 @@ var points = []string{
 
 	"launch.armed",   // launch.<n> holds the launcher's token; no process yet
 	"launch.armfile", // script and arm file are written; launch.<n> is not touched
+	"launch.linked",  // launch.<n> holds the token of each of some launches, not yet durably; no process yet
+	"launch.readied", // script and arm file of each of some launches are written; launch.<n> is not touched
 	"launch.started", // the wrapper is forked
 	"settle.linked",  // the settler's token is at launch.<n>, or found to be too late
 	"settle.revoked", // the outcome of the launch is decided; nobody was told
 
 	"stage.copied", // an input is copied
+	"stage.filled", // the job's folder is made, with all inputs, and with what was staged written down
 	"stage.folder", // the job's folder is made
 	"stage.listed", // what was staged is written down, beside the resolved spec
 	"stage.script", // the script is in the job's folder
@@ -83,6 +86,25 @@ var points = []string{
 
 // Points returns the names of all points, sorted.
 func Points() []string { return slices.Clone(points) }
+
+// Some points are passed only where a call to the machine of the programs costs nothing, and others
+// only where it costs a round trip.
+var (
+	nearOnly = []string{"launch.armed", "launch.armfile", "stage.copied", "stage.listed"}
+	farOnly  = []string{"launch.linked", "launch.readied", "stage.filled"}
+)
+
+// Near returns the names of the points that are passed by jobs whose programs run on this machine,
+// sorted.
+func Near() []string { return without(farOnly) }
+
+// Far returns the names of the points that are passed by jobs with a few small inputs whose programs
+// run on another machine, sorted.
+func Far() []string { return without(nearOnly) }
+
+func without(others []string) []string {
+	return slices.DeleteFunc(Points(), func(p string) bool { return slices.Contains(others, p) })
+}
 
 // At dies by SIGKILL, or freezes, if the environment says so. If PAWL_CRASH is set it panics on a
 // name that is not in the table: on its own, or on that which the variable has.

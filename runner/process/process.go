@@ -28,7 +28,7 @@
 // revocation to the first name. If a launcher has it, Settle tries the second name. What it then
 // reads there is its answer.
 //
-// The launcher's link is durable before the wrapper starts. What the wrapper writes is not durable,
+// The launcher's link, and what it holds, are durable before the wrapper starts. What the wrapper writes is not durable,
 // for a shell cannot make it so. After a power failure it may be missing although the program ran.
 // So if the launcher is of an earlier boot, Settle links "lost" instead of a revocation, and that
 // counts as started.
@@ -65,6 +65,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -104,11 +106,15 @@ type Runner struct {
 	mu      sync.Mutex
 	watches map[*watch]bool // guarded by mu: those that go on
 	caution *caution        // guarded by mu: of the watch that began last; nil: there is none
+
+	orders    gather.Queue[*order]
+	questions gather.Queue[*question]
 }
 
 var (
 	_ runner.Runner    = (*Runner)(nil)
 	_ runner.Suspender = (*Runner)(nil)
+	_ runner.Sweeper   = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder.
@@ -145,9 +151,6 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	if marked, err := r.marked(ctx, k.Job); err != nil || marked {
-		return runner.Handle{}, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
-	}
 	booted, err := r.booted(ctx)
 	if err != nil {
 		return runner.Handle{}, err
@@ -156,48 +159,73 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	text, err := script(k, p, r.spool, m.token, booted, locks)
-	if err != nil {
-		return runner.Handle{}, err
-	}
 	boot, err := r.host.Boot(ctx)
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	armed := "armed " + m.token + " " + boot
+	ps, done := host.Process{}, false
+	if sh := r.shell(); sh != nil {
+		text, err := script(k, p, r.spool, m.token, booted, locks, telling)
+		if err != nil {
+			return runner.Handle{}, err
+		}
+		if len(text) <= maxText {
+			o := &order{names: m, dir: p.Dir, mark: r.markName(k.Job), armed: armed(m.token, boot), text: text}
+			if ps, err, done = r.launchFar(ctx, sh, o).launched(); err != nil {
+				return runner.Handle{}, err
+			}
+		}
+	}
+	if !done {
+		text, err := script(k, p, r.spool, m.token, booted, locks, "")
+		if err != nil {
+			return runner.Handle{}, err
+		}
+		if ps, err = r.launchByFiles(ctx, k, p.Dir, m, text, armed(m.token, boot)); err != nil {
+			return runner.Handle{}, err
+		}
+	}
+	crash.At("launch.started")
+	return r.handle(k, m.token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
+}
+
+func armed(token, boot string) string { return "armed " + token + " " + boot }
+
+// launchByFiles launches step by step.
+func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m names, text, armed string,
+) (none host.Process, _ error) {
+	if marked, err := r.marked(ctx, k.Job); err != nil || marked {
+		return none, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
+	}
 	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot
 	// either.
 	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text),
 		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
-		return runner.Handle{}, &notArmed{err}
+		return none, &notArmed{err}
 	}
 	if err := r.write(ctx, m.own("arm"), armed); err != nil {
-		return runner.Handle{}, &notArmed{err}
+		return none, &notArmed{err}
 	}
 	crash.At("launch.armfile")
 	if err := r.fs.Link(ctx, m.own("arm"), m.launch()); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return runner.Handle{}, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
+			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 		}
-		return runner.Handle{}, err
+		return none, err
 	}
 	crash.At("launch.armed")
 	born := r.children.start()
 	ps, err := r.host.Start(ctx, host.Command{
 		// The script's name is relative to Dir: users meet it in what the shell says of a program
 		// that is not there.
-		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: p.Dir,
+		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: dir,
 		Stdout: m.own("log"), Stderr: m.own("log"),
 		Env: []string{host.LaunchVariable + "=" + m.token},
 	})
 	if exited := born(ps, k); exited {
 		r.exited(ps, k)
 	}
-	if err != nil {
-		return runner.Handle{}, err
-	}
-	crash.At("launch.started")
-	return r.handle(k, m.token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
+	return ps, err
 }
 
 // draw returns a number for a launch, or 0 if there is no room for numbers. The number is below the
@@ -264,7 +292,8 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if launch.is("revoked", 1) {
 		return runner.Fate{}, nil
 	}
-	if !launch.is("armed", 2) {
+	empty := launch != nil && len(launch) == 0 // after a power failure: it was not started, see carryOut
+	if !empty && !launch.is("armed", 2) {
 		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.launch(), launch)
 	}
 
@@ -272,7 +301,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if launch[2] != boot {
+	if !empty && launch[2] != boot {
 		if err := r.write(ctx, m.own("settle"), "lost "+launch[1]); err != nil {
 			return runner.Fate{}, err
 		}
@@ -322,22 +351,42 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark,
 
 // Clean leaves a mark, and removes the runner's folder and the launch's message.
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
+	return r.Sweep(ctx, k, dir, "")
+}
+
+// Sweep implements [runner.Sweeper].
+func (r *Runner) Sweep(ctx context.Context, k runner.Key, dir, folder string) error {
 	err := k.Check()
 	if err == nil {
 		err = r.remember(ctx, k, dir)
 	}
 	crash.At("archive.marked")
 	if err == nil {
-		err = errors.Join(
-			r.vacate(ctx, k),
-			r.fs.Remove(ctx, path.Join(r.spool, runner.EndName(k, 0))),
-			r.unmake(ctx, dir),
-		)
+		err = r.forgetLaunches(ctx, k, dir, folder)
 	}
 	if err != nil {
 		return fmt.Errorf("clean %s: %w", k, err)
 	}
 	return nil
+}
+
+// forgetLaunches removes what is kept of a job's launches, but its mark, and a folder, if one is
+// named. k is the last launch.
+func (r *Runner) forgetLaunches(ctx context.Context, k runner.Key, dir, folder string) error {
+	names, err := r.rooms(ctx, k)
+	names = append(names, path.Join(r.spool, runner.EndName(k, 0)))
+	all := append(slices.Clone(names), path.Join(dir, runner.Folder))
+	if folder != "" {
+		all = append(all, folder)
+	}
+	if files.RemoveAll(ctx, r.fs, all...) == nil {
+		return err
+	}
+	err = errors.Join(err, files.RemoveAll(ctx, r.fs, names...), r.unmake(ctx, dir))
+	if err == nil && folder != "" {
+		err = r.fs.Remove(ctx, folder)
+	}
+	return err
 }
 
 // unmake removes the runner's folder of a job. The program may have shut the job's folder.

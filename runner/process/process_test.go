@@ -452,7 +452,7 @@ func TestAPowerFailure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242)
+			text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -523,7 +523,7 @@ func TestDamagedMarks(t *testing.T) {
 		"who it was is a part":           {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken t boot 1"},
 		"who it was is no process":       {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken t boot x y 3"},
 		"who it was is somebody else":    {"taken.1.1": "", "launch.1.1": armed, "take.1.1.t": "taken u " + boot + " 1 2 3"},
-		"a launch that says nothing":     {"launch.1.1": ""},
+		"taken, and armed by nobody":     {"taken.1.1": "taken t " + boot + " 1 2 3", "launch.1.1": ""},
 		"a launch that says what is not": {"launch.1.1": "what is this\n"},
 	} {
 		k, p := b.newJob(t, "true")
@@ -607,7 +607,7 @@ func TestShells(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242)
+				text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242, "")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -69,22 +69,17 @@ func (r *Runner) roomed(ctx context.Context, k runner.Key, dir string) (runner.H
 	return r.handle(k, token, at), true, nil
 }
 
-// vacate removes the rooms of a job's launches. k is the last one.
-func (r *Runner) vacate(ctx context.Context, k runner.Key) error {
-	err := r.fs.Remove(ctx, r.roomName(k))
-	if err != nil || k.Launch == 1 && k.Attempt == 1 {
-		return err
+// rooms returns the rooms of a job's launches that may be there. k is the last one.
+func (r *Runner) rooms(ctx context.Context, k runner.Key) ([]string, error) {
+	names := []string{r.roomName(k)}
+	if k.Launch == 1 && k.Attempt == 1 {
+		return names, nil
 	}
 	all, err := files.Names(ctx, r.fs, path.Join(r.spool, rooms))
-	if err != nil {
-		return err
-	}
 	for _, name := range all {
 		if strings.HasPrefix(name, k.Job.String()+".") {
-			if err := r.fs.Remove(ctx, path.Join(r.spool, rooms, name)); err != nil {
-				return err
-			}
+			names = append(names, path.Join(r.spool, rooms, name))
 		}
 	}
-	return nil
+	return names, err
 }

@@ -18,7 +18,7 @@ import (
 // unless that could not be started (dd) or a disk is full (ln): starting processes is most of what
 // a short program costs. The %s are: the key, its number, the token, the quoted spool folder, the
 // message's name, when the host was booted in seconds since 1970, the number for the limit of file
-// locks, the program, how much is read of what the shell said, the quoted file for the program's
+// locks, what tells that it is there, the program, how much is read of what the shell said, the quoted file for the program's
 // stderr, and how much is read of that.
 const wrapper = `# Pawl: %s
 at=%s
@@ -34,7 +34,7 @@ read -r stat </proc/$$/stat || exit
 set -- ${stat##*') '}
 shift 19
 me="taken $token $boot $$ $1 $locks"
-
+%s
 # Take the launch. First say who takes it, under a name that is written once (-C), even if somebody runs this script again.
 # Then make the name that decides: with -C only one can. What it holds is for people.
 set -C
@@ -121,14 +121,16 @@ const (
 	log    = 8192
 )
 
-// script returns the wrapper of a launch, or an error of kind Invalid.
-func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, locks uint64) (string, error) {
+// script returns the wrapper of a launch, or an error of kind Invalid. telling are lines by which the
+// wrapper tells that it is there, before it takes the launch.
+func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, locks uint64, telling string,
+) (string, error) {
 	run, err := program(p)
 	if err != nil {
 		return "", err
 	}
 	since := fmt.Sprintf("%d.%03d", booted.Unix(), booted.Nanosecond()/1e6)
-	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, run,
+	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, telling, run,
 		log, quote(inside(p.Dir, p.Stderr)), saying), nil
 }
 
