@@ -113,11 +113,13 @@ func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.
 // leaveNothing removes copies of results that are not part of the archive. The next sweep removes
 // the rest.
 func (k *Kind) leaveNothing(ctx context.Context, s *program) {
-	to := s.to
-	if s.own() {
-		to = "" // it is published as a whole: no copies lie in it
+	var err error
+	if s.own() { // it is published as a whole: no copies lie in it, and there is no marker
+		err = k.removeCopies(ctx, s.job.ID, k.stagingFolder(), false)
+	} else {
+		err = k.tidy(ctx, s.sys, s.job.ID, s.to)
 	}
-	if err := k.tidy(ctx, s.sys, s.job.ID, to); err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to,
 			"error", err)
 	}
@@ -474,17 +476,23 @@ func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error)
 
 // clean removes the job's folder and what the runner keeps for it.
 func (k *Kind) clean(ctx context.Context, s *program) error {
+	made, err := k.made(s.sys, s.job)
+	if err != nil {
+		return err
+	}
+	if sw, ok := s.sys.Runner.(runner.Sweeper); ok && s.progress.Handle != nil && s.distant() {
+		// If something stays, the way below tells what it is.
+		if sw.Sweep(ctx, s.progress.Handle.Key, s.dir, made.folder) == nil {
+			return nil
+		}
+	}
 	if s.progress.Handle != nil {
 		if err := s.sys.Runner.Clean(ctx, s.progress.Handle.Key, s.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	crash.At("archive.forgotten")
-	made, err := k.made(s.sys, s.job)
-	if err != nil {
-		return err
-	}
-	return s.sys.Host.Files().Remove(ctx, made.folder)
+	return files.RemoveAll(ctx, s.sys.Host.Files(), made.folder)
 }
 
 // result returns what is kept of a job that has ended: how its program ended, and where its results

@@ -35,28 +35,30 @@ func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".stagin
 // a marker it may be out of reach.
 func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, to string) error {
 	marker := y.marker(id)
-	_, unmarked := y.Host.Files().Stat(ctx, marker)
-	var left []error
-	for _, dir := range []string{k.stagingFolder(), to} {
-		if dir == "" {
-			continue
-		}
-		names, err := files.Names(ctx, k.cfg.Files, dir)
-		gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || dir == to &&
-			errors.Is(unmarked, fs.ErrNotExist)
-		if err != nil && !gone {
-			left = append(left, err)
-		}
-		for _, name := range names {
-			if strings.HasPrefix(name, staging(id)) {
-				left = append(left, k.cfg.Files.Remove(ctx, path.Join(dir, name)))
-			}
-		}
+	err := k.removeCopies(ctx, id, k.stagingFolder(), false)
+	if to != "" {
+		_, unmarked := y.Host.Files().Stat(ctx, marker)
+		err = errors.Join(err, k.removeCopies(ctx, id, to, errors.Is(unmarked, fs.ErrNotExist)))
 	}
-	if err := errors.Join(left...); err != nil {
+	if err != nil {
 		return err
 	}
 	return y.Host.Files().Remove(ctx, marker)
+}
+
+// removeCopies removes the copies of results of a job that lie in a folder. With away the folder
+// may be out of reach.
+func (k *Kind) removeCopies(ctx context.Context, id job.ID, dir string, away bool) error {
+	names, err := files.Names(ctx, k.cfg.Files, dir)
+	if away || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		err = nil
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, staging(id)) {
+			err = errors.Join(err, k.cfg.Files.Remove(ctx, path.Join(dir, name)))
+		}
+	}
+	return err
 }
 
 // Sweep tidies up behind jobs of a system that ended while they were archived. It goes on after an

@@ -51,12 +51,10 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 		return *o
 	}
 	k.spread(ctx, s.sys.Host.Files(), path.Dir(s.dir))
-	err := k.unlink(ctx, s)
-	if err == nil {
-		err = s.sys.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
-	}
-	if err != nil {
-		return k.trouble(ctx, s, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
+	if !s.atOnce() {
+		if err := k.makeFolder(ctx, s); err != nil {
+			return k.trouble(ctx, s, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
+		}
 	}
 	crash.At("stage.folder")
 	o := k.resolved(s, all)
@@ -71,6 +69,14 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 		o = o.Explain(strings.Join(said, "; "), nil)
 	}
 	return o
+}
+
+// makeFolder makes the job's folder, with that of the runner in it.
+func (k *Kind) makeFolder(ctx context.Context, s *program) error {
+	if err := k.unlink(ctx, s); err != nil {
+		return err
+	}
+	return s.sys.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
 }
 
 // spread makes a folder of jobs' folders, once in the life of the process. Whatever makes a folder

@@ -52,7 +52,7 @@ func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 		fs   files.FS
 		name string
 	}{{y.Host.Files(), made.folder}, {k.cfg.Files, made.results}} {
-		if err := at.fs.Remove(ctx, at.name); err != nil {
+		if err := files.RemoveAll(ctx, at.fs, at.name); err != nil {
 			return stays("files", j.ID, err)
 		}
 	}

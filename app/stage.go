@@ -28,17 +28,16 @@ type stagedFiles map[string]stagedFile
 
 type stagedFile struct {
 	archived
-	Modified time.Time `json:"modified,omitzero"`
-	Number   uint64    `json:"number,omitempty"` // the number of the file: see [files.Identity]
+	Modified time.Time `json:"modified,omitzero"` // zero: it is small, and was staged together with others
+	Number   uint64    `json:"number,omitempty"`  // the number of the file: see [files.Identity]
 	Changed  time.Time `json:"changed,omitzero"`
 	Link     string    `json:"link,omitempty"` // it is a link to this, and the other fields say nothing
 }
 
 // asStaged reports whether an entry of the job's folder is still what was staged there: the same
 // link, or the same file with the same content. top is the job's folder.
-func (s *program) asStaged(ctx context.Context, list stagedFiles, top string, e files.Entry) bool {
+func asStaged(ctx context.Context, fsys files.FS, list stagedFiles, top string, e files.Entry) bool {
 	was, ok := list[e.Name]
-	fsys := s.sys.Host.Files()
 	if !ok {
 		return false
 	}
@@ -55,9 +54,11 @@ func (s *program) asStaged(ctx context.Context, list stagedFiles, top string, e 
 		return want == got && (wantErr == nil) == (err == nil)
 	}
 	number, changed := files.Identity(e.Info)
-	switch {
-	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size, !e.Info.ModTime().Equal(was.Modified),
-		number != was.Number:
+	switch small := was.Modified.IsZero(); {
+	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size:
+		return false
+	case small: // what is in it tells
+	case !e.Info.ModTime().Equal(was.Modified), number != was.Number:
 		return false
 	case changed.Equal(was.Changed):
 		return true
@@ -80,8 +81,8 @@ type described struct {
 }
 
 // staged reads the list of staged files. If it is gone, everything counts as made by the program.
-func (k *Kind) staged(ctx context.Context, s *program) stagedFiles {
-	b, err := files.ReadFile(ctx, s.sys.Host.Files(), path.Join(s.dir, describedFile), maxDescribed)
+func staged(ctx context.Context, fsys files.FS, s *program) stagedFiles {
+	b, err := files.ReadFile(ctx, fsys, path.Join(s.dir, describedFile), maxDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
 		return nil
@@ -132,6 +133,15 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, program: s, list: stagedFiles{}, move: move}
+	if s.atOnce() {
+		if g.fill(ctx) {
+			crash.At("stage.filled")
+			return g.done()
+		}
+		if err := k.makeFolder(ctx, s); err != nil {
+			return k.trouble(ctx, s, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
+		}
+	}
 	border := k.border()
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
@@ -176,11 +186,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 			return k.trouble(ctx, s, job.StagingFailed, "set the rights of "+f.name, err)
 		}
 	}
-	b, err := json.Marshal(described{
-		Resolved: s.job.Resolved,
-		Staged: slices.SortedFunc(maps.Values(g.list),
-			func(a, b stagedFile) int { return strings.Compare(a.Name, b.Name) }),
-	})
+	b, err := g.describe()
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
@@ -189,6 +195,20 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 		return k.trouble(ctx, s, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
 	}
 	crash.At("stage.listed")
+	return g.done()
+}
+
+// describe returns the content of describedFile.
+func (g *stager) describe() ([]byte, error) {
+	return json.Marshal(described{
+		Resolved: g.job.Resolved,
+		Staged: slices.SortedFunc(maps.Values(g.list),
+			func(a, b stagedFile) int { return strings.Compare(a.Name, b.Name) }),
+	})
+}
+
+// done returns the outcome when all is staged.
+func (g *stager) done() engine.Outcome {
 	o := engine.Next(job.StagingJob)
 	if msg := g.String(); msg != "" {
 		o = o.Explain(msg, nil)

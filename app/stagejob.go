@@ -27,7 +27,7 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 		if job.KindOf(err) == job.Invalid {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
-		if err == nil {
+		if err == nil && path.Dir(full) != s.dir {
 			err = fsys.Mkdir(ctx, path.Dir(full))
 		}
 		if err == nil && s.job.Attempt > 1 {
@@ -38,8 +38,7 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 		}
 	}
 	if s.spec.Script != "" {
-		o := files.PutOptions{Mode: 0o700, NoSync: true}
-		if err := fsys.Put(ctx, path.Join(s.dir, scriptFile), strings.NewReader(s.spec.Script), o); err != nil {
+		if err := s.putSmall(ctx, path.Join(s.dir, scriptFile), s.spec.Script, 0o700); err != nil {
 			return k.trouble(ctx, s, job.StagingFailed, "write the script",
 				k.full(ctx, k.workRoom(s, int64(len(s.spec.Script))), err))
 		}
@@ -83,6 +82,9 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 		return nil
 	}
 	fsys := s.sys.Host.Files()
+	if below(name, s.dir) {
+		fsys = files.Load(ctx, fsys, s.dir)
+	}
 	reportAt(ctx, name)
 	info, err := fsys.Stat(ctx, name)
 	switch {
@@ -99,7 +101,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its "+
 			"interpreter before it, such as [python3, %s]", shown, shown)
 	}
-	interpreter, ok := s.interpreter(ctx, name)
+	interpreter, ok := interpreterOf(ctx, fsys, name)
 	if !ok {
 		return nil
 	}
@@ -118,9 +120,9 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 	return nil
 }
 
-// interpreter returns the interpreter in the first line of a script. Linux reads 256 bytes.
-func (s *program) interpreter(ctx context.Context, name string) (string, bool) {
-	f, err := s.sys.Host.Files().Open(ctx, name)
+// interpreterOf returns the interpreter in the first line of a script. Linux reads 256 bytes.
+func interpreterOf(ctx context.Context, fsys files.FS, name string) (string, bool) {
+	f, err := fsys.Open(ctx, name)
 	if err != nil {
 		return "", false
 	}

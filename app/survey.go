@@ -35,6 +35,7 @@ func (p patterns) wants(name string) bool {
 
 // leavings are the files that a program left in the job's folder.
 type leavings struct {
+	from     files.FS               // which has them
 	files    []files.Entry          // to be archived
 	folders  map[string]fs.FileMode // folders that were met
 	bytes    int64                  // of the files, without holes
@@ -100,11 +101,12 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	if err != nil {
 		return nil, err
 	}
+	fsys := files.Load(ctx, s.sys.Host.Files(), s.dir)
 	left, inputs := &leavings{
-		folders: map[string]fs.FileMode{}, required: p.required,
+		from: fsys, folders: map[string]fs.FileMode{}, required: p.required,
 		met: make([]int, len(p.required)),
-	}, k.staged(ctx, s)
-	top, err := files.Resolve(ctx, s.sys.Host.Files(), s.dir)
+	}, staged(ctx, fsys, s)
+	top, err := files.Resolve(ctx, fsys, s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		top, err = s.dir, nil
 	}
@@ -118,7 +120,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		switch {
 		case own && !s.spec.Archive.LaunchFiles:
 			return skip(e)
-		case s.asStaged(ctx, inputs, top, e):
+		case asStaged(ctx, fsys, inputs, top, e):
 			return nil
 		case e.Err != nil && e.Info.IsDir(): // it was counted when it was visited for the first time
 			if left.count(e.Name, -1); !fits(p.exclude, e.Name) {
@@ -151,13 +153,13 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		}
 		return nil
 	}
-	err = files.Tree(ctx, s.sys.Host.Files(), top, visit)
+	err = files.Tree(ctx, fsys, top, visit)
 	if m, can := s.sys.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
 		// The program took the rights of its own folder away, which is Pawl's. What a link in its
 		// place leads to is not.
 		if own, ownErr := k.realDir(ctx, s); ownErr == nil && own == top {
 			if err = m.Chmod(ctx, top, 0o700); err == nil {
-				err = files.Tree(ctx, s.sys.Host.Files(), top, visit)
+				err = files.Tree(ctx, fsys, top, visit)
 			}
 		}
 	}
@@ -218,7 +220,7 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 			o := files.CopyOptions{Settled: settled, Progress: move}
 			// its name is durable with that of the manifest, which comes last
 			o.Passing = m.whole() && path.Dir(to) == staged
-			c, err = files.Copy(ctx, k.cfg.Files, to, s.sys.Host.Files(), e.Path, o)
+			c, err = files.Copy(ctx, k.cfg.Files, to, left.from, e.Path, o)
 		}
 		switch {
 		case spoilsOne(err):

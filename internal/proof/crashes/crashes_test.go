@@ -94,7 +94,7 @@ func TestCrashes(t *testing.T) {
 			h.storms(t.Context(), seed, jobs, strikes)
 		})
 		parts := make([][]string, 6)
-		for i, p := range crash.Points() {
+		for i, p := range crash.Near() {
 			parts[i%len(parts)] = append(parts[i%len(parts)], p)
 		}
 		for i, part := range parts {
@@ -126,7 +126,7 @@ func TestCrashesOfThree(t *testing.T) {
 		strikes, points, jobs = 6, 12, 100
 	}
 	h.storms(t.Context(), seed, jobs, strikes)
-	tour := newTour(seed, 1, crash.Points())
+	tour := newTour(seed, 1, crash.Near())
 	entries := tour.next()[:points]
 	tried, passed := h.points(t.Context(), seed, jobs*3/4, entries)
 	if len(passed) == 0 {

@@ -90,7 +90,7 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
-	points := newTour(seed, 3, crash.Points())
+	points := newTour(seed, 3, crash.Near())
 	for round := seed; ctx.Err() == nil; round++ {
 		if !points.must() && !time.Now().Before(end) {
 			break
