@@ -30,10 +30,15 @@ type input struct {
 	rest   int           // bytes of a request that are still to come
 }
 
+// closing is the type of SSH_FXP_CLOSE.
+const closing = 4
+
 // Write sends requests, each of which begins with its length and a Write of its own.
 func (i *input) Write(p []byte) (int, error) {
 	if i.rest == 0 && len(p) >= 4 {
-		i.asked.Add(1)
+		if len(p) == 4 || p[4] != closing {
+			i.asked.Add(1)
+		}
 		i.rest = 4 + int(binary.BigEndian.Uint32(p))
 	}
 	i.rest = max(0, i.rest-len(p))

@@ -83,7 +83,7 @@ func (h *Host) Close() error {
 }
 
 // Requests returns how many requests were sent to the machine so far, those of its shell and those
-// of SFTP.
+// of SFTP. It leaves out those that close a file, for nobody waits for their answers.
 func (h *Host) Requests() int64 { return h.asked.Load() }
 
 // ID returns the machine id.

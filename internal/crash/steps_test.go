@@ -89,6 +89,7 @@ var unpointed = map[string]string{
 	"launchByFiles Start":      "launch.started follows in the caller",
 	"unknown Run":              "it only looks",
 	"forgetLaunches RemoveAll": "archive.forgotten follows in the caller",
+	"forgetLaunches Remove":    "archive.cleaned follows in the caller",
 }
 
 // TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.
