@@ -14,14 +14,7 @@ type allFiles struct {
 	*fileshell.Files
 }
 
-var (
-	_ files.FS            = (*allFiles)(nil)
-	_ files.Linker        = (*allFiles)(nil)
-	_ files.Moder         = (*allFiles)(nil)
-	_ files.Filler        = (*allFiles)(nil)
-	_ files.Loader        = (*allFiles)(nil)
-	_ files.RemoverOfMany = (*allFiles)(nil)
-)
+var _ files.FS = (*allFiles)(nil)
 
 func newAllFiles(h *Host) *allFiles {
 	far := &sftp.FS{Client: h.sftp}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/internal/procfs"
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -256,7 +257,7 @@ printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024) 2>/dev/null; tr
 		names[i] = strconv.Itoa(pid) + "/stat"
 	}
 	stats := map[int]procfs.Stat{}
-	for _, text := range heads([]byte(rest), names) {
+	for _, text := range script.Heads([]byte(rest), names) {
 		s, err := procfs.ParseStat(text)
 		if err != nil {
 			continue // it has ended
@@ -325,7 +326,7 @@ echo @
 			names = append(names, strconv.Itoa(pid)+file)
 		}
 	}
-	files := heads([]byte(rest), names)
+	files := script.Heads([]byte(rest), names)
 	for _, pid := range members {
 		if s, err := procfs.ParseStat(files[strconv.Itoa(pid)+"/stat"]); err == nil && s.Alive() {
 			l.alive[pid] = s

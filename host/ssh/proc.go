@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/internal/procfs"
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -126,30 +126,30 @@ func (h *Host) Start(ctx context.Context, c host.Command) (host.Process, error) 
 	if err != nil {
 		return host.Process{}, err
 	}
-	var script strings.Builder
-	script.WriteString("pawl_start=$(set --")
+	var text strings.Builder
+	text.WriteString("pawl_start=$(set --")
 	for _, a := range c.Argv {
-		script.WriteString(" " + quote(a))
+		text.WriteString(" " + script.Quote(a))
 	}
-	dir, stdout, stderr := quote(c.Dir), quote(c.Stdout), quote(c.Stderr)
-	fmt.Fprintf(&script, "\n"+
+	dir, stdout, stderr := script.Quote(c.Dir), script.Quote(c.Stdout), script.Quote(c.Stderr)
+	fmt.Fprintf(&text, "\n"+
 		"no() { if [ -e \"$1\" ]; then echo \"P $2\"; else echo \"N $2\"; fi; exit; }\n"+
 		"[ -f \"$1\" ] && [ -x \"$1\" ] || no \"$1\" \"$1\"\n"+
 		"cd %s || no %[1]s %[1]s\n"+
 		"umask %[4]o; true >>%[2]s || no %[5]s %[2]s; true >>%[3]s || no %[6]s %[3]s\n"+
 		"exec 3>&1 </dev/null >>%[2]s 2>>%[3]s; umask %[7]o\n",
-		dir, stdout, stderr, s.facts.umask|0o022, quote(path.Dir(c.Stdout)), quote(path.Dir(c.Stderr)), s.facts.umask)
+		dir, stdout, stderr, s.facts.umask|0o022, script.Quote(path.Dir(c.Stdout)), script.Quote(path.Dir(c.Stderr)), s.facts.umask)
 	for _, v := range c.Env {
-		if !exportable(v) {
+		if !script.Exportable(v) {
 			return host.Process{}, job.Errorf(job.Invalid, "start %q: %q is no variable that a shell can pass on",
 				c.Argv, v)
 		}
-		script.WriteString(export(v))
+		text.WriteString(script.Export(v))
 	}
-	script.WriteString(`unset OLDPWD
+	text.WriteString(`unset OLDPWD
 exec "$pawl_setsid" -f /bin/sh -c 'read -r s </proc/$$/stat; echo "S $s" >&3; exec "$@" 3>&-' sh "$@") 2>/dev/null
 echo "$pawl_start"`)
-	out, _, err := s.ask(ctx, script.String())
+	out, _, err := s.ask(ctx, text.String())
 	if err != nil {
 		return host.Process{}, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
@@ -191,7 +191,7 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look at processes: %w", err)
 		}
-		for _, text := range heads([]byte(out), few) {
+		for _, text := range script.Heads([]byte(out), few) {
 			// A process that ends while it is read has an empty file.
 			if st, err := procfs.ParseStat(text); err == nil && st.Alive() {
 				starts[st.PID] = st.Start
@@ -211,17 +211,17 @@ func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal
 	if err != nil {
 		return err
 	}
-	var script strings.Builder
+	var text strings.Builder
 	for _, p := range ps {
 		if p.PID > 1 && p.Boot == boot {
-			fmt.Fprintf(&script, "pawl_is %d %d && ! kill -%d %[1]d 2>/dev/null && pawl_is %[1]d %[2]d && echo %[1]d\n",
+			fmt.Fprintf(&text, "pawl_is %d %d && ! kill -%d %[1]d 2>/dev/null && pawl_is %[1]d %[2]d && echo %[1]d\n",
 				p.PID, p.Start, int(sig))
 		}
 	}
-	if script.Len() == 0 {
+	if text.Len() == 0 {
 		return nil
 	}
-	out, err := h.tell(ctx, script.String()+"true")
+	out, err := h.tell(ctx, text.String()+"true")
 	if err != nil {
 		return fmt.Errorf("signal processes: %w", err)
 	}
@@ -230,39 +230,4 @@ func (h *Host) Signal(ctx context.Context, ps []host.Process, sig syscall.Signal
 		errs = append(errs, fmt.Errorf("signal process %s: %w", pid, syscall.EPERM))
 	}
 	return errors.Join(errs...)
-}
-
-// heads parts what `head -v` has printed of files, by their names. A file that it could not open is
-// left out. The names must differ, and be in the order in which head was given them: what a process
-// has in its name or its environment can at most look like a file that is still to come.
-func heads(out []byte, names []string) map[string][]byte {
-	order := make(map[string]int, len(names))
-	for i, name := range names {
-		order[name] = i
-	}
-	files := map[string][]byte{}
-	name, from, last := "", 0, -1
-	for at := 0; at < len(out); {
-		i := bytes.Index(out[at:], []byte("==> "))
-		if i < 0 {
-			break
-		}
-		at += i
-		title, _, ok := bytes.Cut(out[at+4:], []byte(" <==\n"))
-		place, is := order[string(title)]
-		if !ok || !is || place <= last || at > 0 && out[at-1] != '\n' {
-			at += 4
-			continue
-		}
-		if last >= 0 {
-			files[name] = out[from : at-1]
-		}
-		name, last = string(title), place
-		at += 4 + len(title) + 5
-		from = at
-	}
-	if last >= 0 {
-		files[name] = out[from:]
-	}
-	return files
 }

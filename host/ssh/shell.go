@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/internal/procfs"
 	"github.com/pawl-jobs/pawl/host/ssh/connection"
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -26,20 +27,17 @@ import (
 const maxAnswer = 64 << 20
 
 // Run implements [host.Shell].
-func (h *Host) Run(ctx context.Context, script string, stdin []byte) (out []byte, code int, err error) {
-	if strings.Contains(script, "\x00") {
+func (h *Host) Run(ctx context.Context, text string, stdin []byte) (out []byte, code int, err error) {
+	if strings.Contains(text, "\x00") {
 		return nil, 0, job.Errorf(job.Invalid, "a script has a zero byte in it")
 	}
-	command := "( eval " + quote(script) + "\n)"
+	command := "( eval " + script.Quote(text) + "\n)"
 	if len(stdin) == 0 {
 		return h.ask(ctx, command+" </dev/null")
 	}
 	escaped := strings.NewReplacer(`\`, `\\`, "\x00", `\0000`).Replace(string(stdin))
-	return h.ask(ctx, "printf %b "+quote(escaped)+" | "+command)
+	return h.ask(ctx, "printf %b "+script.Quote(escaped)+" | "+command)
 }
-
-// quote makes a word of the shell of any text without a zero byte.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // ask runs commands in the shell itself. They must not end it, and must not read its input.
 func (h *Host) ask(ctx context.Context, commands string) (out []byte, code int, err error) {
@@ -120,7 +118,7 @@ func (h *Host) session(shell []string) (*connection.Session, error) {
 	}
 	var words strings.Builder
 	for _, w := range shell {
-		words.WriteString(quote(w) + " ")
+		words.WriteString(script.Quote(w) + " ")
 	}
 	nonce := rand.Text()
 	late := s.Expire(h.cfg.Answer)
@@ -356,7 +354,7 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 	defer cancel()
 	var exports strings.Builder
 	for _, v := range h.cfg.Environ {
-		exports.WriteString(export(v))
+		exports.WriteString(script.Export(v))
 	}
 	f.clock = &clock{}
 	out, _, err := s.ask(ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
@@ -416,22 +414,4 @@ func lacking(address string, missing []string) error {
 	}
 	return &host.Trouble{Code: job.ToolsMissing, Err: fmt.Errorf("%s lacks %s, which Pawl needs", address,
 		strings.Join(missing, ", "))}
-}
-
-// exportable reports whether a shell can pass on a variable, given as NAME=value.
-func exportable(v string) bool {
-	name, value, ok := strings.Cut(v, "=")
-	for i, c := range name {
-		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return ok && name != "" && !strings.Contains(value, "\x00")
-}
-
-// export is a line of a shell that passes a variable on.
-func export(v string) string {
-	name, value, _ := strings.Cut(v, "=")
-	return "export " + name + "=" + quote(value) + "\n"
 }

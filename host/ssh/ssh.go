@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host/ssh/connection"
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -55,7 +56,7 @@ type Host struct {
 // Open returns a machine. It does not dial: the first request does. Close ends it.
 func Open(c Config) (*Host, error) {
 	for _, v := range c.Environ {
-		if !exportable(v) {
+		if !script.Exportable(v) {
 			return nil, job.Errorf(job.Invalid, "ssh host %s: %q is no variable that a shell can export", c.ID, v)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/ssh/connection"
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -105,7 +106,7 @@ func (h *Host) look(s *connection.Session, dir string) (*bufio.Reader, []string,
 	defer late.Stop()
 	nonce := rand.Text()
 	r := bufio.NewReader(s)
-	_, err := fmt.Fprintf(s, strings.Replace(looking, "{ ", "{ echo "+nonce+"\n", 1), quote(dir), nonce+"+")
+	_, err := fmt.Fprintf(s, strings.Replace(looking, "{ ", "{ echo "+nonce+"\n", 1), script.Quote(dir), nonce+"+")
 	for line := ""; err == nil && line != nonce+"\n"; { // login files print what they like
 		line, err = r.ReadString('\n')
 	}

@@ -64,8 +64,8 @@ var (
 	contracts = []string{"files", "host", "runner", "store", "broker"}
 	faces     = []string{"api", "client", "auth", "web", "notify"}
 
-	// joined are the leaves that import another one: a machine's files are a part of its host.
-	joined = map[string]string{"host/local": "files/local", "host/ssh": "files/sftp"}
+	// joined are the leaves that import others: a machine's files are a part of its host.
+	joined = map[string][]string{"host/local": {"files/local"}, "host/ssh": {"files/sftp", "files/shell"}}
 
 	// wiring puts the house together. It is the only code that knows the leaves.
 	wiring = []string{"internal/node", "examples"}
@@ -149,7 +149,7 @@ func refusal(from, to string) string {
 		if below(from, backend(to)) {
 			return "" // a leaf may have packages below it
 		}
-		if to == joined[from] {
+		if slices.Contains(joined[from], to) {
 			return ""
 		}
 		return "only " + wiring[0] + " knows the leaves"

@@ -1,4 +1,4 @@
-package ssh
+package script
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestHeads(t *testing.T) {
 		},
 	} {
 		got := map[string]string{}
-		for name, text := range heads([]byte(tt.out), names) {
+		for name, text := range Heads([]byte(tt.out), names) {
 			got[name] = string(text)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {

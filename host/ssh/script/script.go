@@ -1,0 +1,63 @@
+// Package script has the words of scripts for a shell far away, and reads what they print.
+package script
+
+import (
+	"bytes"
+	"strings"
+)
+
+// Quote makes a word of the shell of any text without a zero byte.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Exportable reports whether a shell can pass on a variable, given as NAME=value.
+func Exportable(v string) bool {
+	name, value, ok := strings.Cut(v, "=")
+	for i, c := range name {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return ok && name != "" && !strings.Contains(value, "\x00")
+}
+
+// Export is a line of a shell that passes a variable on.
+func Export(v string) string {
+	name, value, _ := strings.Cut(v, "=")
+	return "export " + name + "=" + Quote(value) + "\n"
+}
+
+// Heads parts what `head -v` has printed of files, by their names. A file that it could not open is
+// left out. The names must differ, and be in the order in which head was given them: what a process
+// has in its name or its environment can at most look like a file that is still to come.
+func Heads(out []byte, names []string) map[string][]byte {
+	order := make(map[string]int, len(names))
+	for i, name := range names {
+		order[name] = i
+	}
+	files := map[string][]byte{}
+	name, from, last := "", 0, -1
+	for at := 0; at < len(out); {
+		i := bytes.Index(out[at:], []byte("==> "))
+		if i < 0 {
+			break
+		}
+		at += i
+		title, _, ok := bytes.Cut(out[at+4:], []byte(" <==\n"))
+		place, is := order[string(title)]
+		if !ok || !is || place <= last || at > 0 && out[at-1] != '\n' {
+			at += 4
+			continue
+		}
+		if last >= 0 {
+			files[name] = out[from : at-1]
+		}
+		name, last = string(title), place
+		at += 4 + len(title) + 5
+		from = at
+	}
+	if last >= 0 {
+		files[name] = out[from:]
+	}
+	return files
+}
