@@ -181,7 +181,7 @@ func Released(j *Job, why string, now time.Time) Change {
 func Lapsed(j *Job, tried string, now time.Time) Change {
 	code := RecoveryTimeout
 	switch j.Code {
-	case AuthenticationFailed, FirstAuthenticationFailed, LoginFailed:
+	case AuthenticationFailed, FirstAuthenticationFailed:
 		code = j.Code
 	}
 	return GivenUp(j, code, fmt.Sprintf("%s has not cleared within %s: %s; %s", j.Code, rounded(now.Sub(j.Since)),

@@ -127,7 +127,7 @@ func TestLapsed(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[job.Code]job.Code{
 		job.SystemDisabled: job.RecoveryTimeout, job.AuthenticationFailed: job.AuthenticationFailed, job.FirstAuthenticationFailed: job.FirstAuthenticationFailed,
-		job.LoginFailed: job.LoginFailed, job.HostTimeout: job.RecoveryTimeout,
+		job.ConnectionTimeout: job.RecoveryTimeout,
 	} {
 		j := program(at(job.Blocked, job.Recovery))
 		j.Group, j.Since, j.Code, j.Message = "g", noon, code, "no"
@@ -212,8 +212,16 @@ func TestPoliciesAreSound(t *testing.T) {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%s: %v", c.Code, err)
 		}
-		if p.Wait() == 0 || p.Wait() > 48*time.Hour {
+		if p.Wait() == 0 || p.Wait() > 7*24*time.Hour {
 			t.Errorf("%s: a job waits %v", c.Code, p.Wait())
+		}
+	}
+	for _, c := range []job.Code{ // an outage goes from one to the other
+		job.HostUnknown, job.HostUnreachable, job.HostRefused, job.ConnectionTimeout, job.AuthenticationFailed,
+		job.HostKeyUnknown, job.HostKeyChanged, job.ChannelRefused, job.ConnectionLost, job.ShellBroken,
+	} {
+		if p := job.PolicyOf(c); p.Wait() != 7*24*time.Hour {
+			t.Errorf("%s: a job waits %v for a host that cannot be reached", c, p.Wait())
 		}
 	}
 	for want, p := range map[string]job.Policy{

@@ -23,7 +23,7 @@ type CheckStep struct {
 	State string `json:"state" enum:"ok,failed,skipped" example:"failed"`
 
 	// Of a failure: the condition that blocks jobs.
-	Code Code `json:"code,omitempty" example:"LOGIN_FAILED"`
+	Code Code `json:"code,omitempty" example:"AUTHENTICATION_FAILED"`
 
 	// What was seen, or why it was not tried.
 	Seen string `json:"seen,omitempty" example:"lab.example.org is 203.0.113.7"`

@@ -24,6 +24,7 @@ const (
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
+	FilesystemReadOnly Code = "FILESYSTEM_READ_ONLY"
 	DiskQuotaExceeded  Code = "DISK_QUOTA_EXCEEDED"
 	MachineExhausted   Code = "MACHINE_EXHAUSTED"
 
@@ -33,13 +34,11 @@ const (
 	HostUnknown               Code = "HOST_UNKNOWN"
 	HostUnreachable           Code = "HOST_UNREACHABLE"
 	HostRefused               Code = "HOST_REFUSED"
-	HostTimeout               Code = "HOST_TIMEOUT"
 	ConnectionTimeout         Code = "CONNECTION_TIMEOUT"
 	AuthenticationFailed      Code = "AUTHENTICATION_FAILED"
 	FirstAuthenticationFailed Code = "FIRST_AUTHENTICATION_FAILED"
 	HostKeyUnknown            Code = "HOST_KEY_UNKNOWN"
 	HostKeyChanged            Code = "HOST_KEY_CHANGED"
-	LoginFailed               Code = "LOGIN_FAILED"
 	ChannelRefused            Code = "CHANNEL_REFUSED"
 	ConnectionLost            Code = "CONNECTION_LOST"
 	ShellBroken               Code = "SHELL_BROKEN"
@@ -143,6 +142,11 @@ var Codes = []CodeInfo{
 		"free space on the file system that the message names: the job goes on by itself then",
 	},
 	{
+		FilesystemReadOnly, "any copy: the file system can only be read", true,
+		"find out why: a file system that meets errors of its disk may have turned so by itself; mount it anew, and " +
+			"the job goes on by itself",
+	},
+	{
 		DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false,
 		"remove what is needed no longer, or ask for a larger quota; then run it again",
 	},
@@ -169,25 +173,20 @@ var Codes = []CodeInfo{
 	},
 	{HostRefused, "before anything is done on the host of a system: it refuses the connection", true, "look whether " +
 		"its SSH server runs, and whether host.port of the system is right; a firewall refuses too"},
-	{
-		HostTimeout, "before anything is done on the host of a system: it does not answer in time", true,
-		"look at the load of the host, at its network, and at firewalls on the way",
-	},
-	{ConnectionTimeout, "PROCESSING_INPUTS or STAGING_INPUTS: there was no connection to the web server of an " +
-		"input in time, or no answer", true, "look at the load of the host, and at its network"},
-	{AuthenticationFailed, "said by handlers only, so far: the host refused the credentials, with which it had " +
-		"been reached before", true, "renew the credentials; they may have run out"},
-	{FirstAuthenticationFailed, "said by handlers only, so far: the host refused the credentials the first time " +
-		"that they were used", true, "correct the credentials"},
+	{ConnectionTimeout, "before anything is done on the host of a system: it does not answer in time; or " +
+		"PROCESSING_INPUTS or STAGING_INPUTS: there was no connection to the web server of an input in time, or no " +
+		"answer", true, "look at the load of the host, at its network, and at firewalls on the way"},
+	{AuthenticationFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look " +
+		"whether host.user and host.identities of the system are right, whether the account has the public key in its " +
+		"authorized_keys, and whether a key has run out"},
+	{FirstAuthenticationFailed, "the same, where this machine has never logged in with that account: it waits for a " +
+		"few minutes only", true, "as for AUTHENTICATION_FAILED; pawl systems check NAME tries the login"},
 	{
 		HostKeyUnknown, "before anything is done on the host of a system: none of its keys is trusted yet", true,
 		"compare its key with what its administrator says, and take it: pawl systems trust NAME",
 	},
 	{HostKeyChanged, "before anything is done on the host of a system: it has another key than those that are " +
 		"trusted", true, "find out whether the host was set up anew; if so, take its new key: pawl systems trust NAME"},
-	{LoginFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look whether " +
-		"host.user and host.identities of the system are right, whether the account has the public key in its " +
-		"authorized_keys, and whether a key has run out"},
 	{
 		ChannelRefused, "before anything is done on the host of a system: it grants no further session", true,
 		"close sessions of the account, or raise MaxSessions of its SSH server",

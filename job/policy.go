@@ -214,9 +214,11 @@ func (r *Patience) Choose(b *Block, of string, named func(name string) *Policy) 
 	return p
 }
 
-// PolicyOf returns the default policy of a condition. The numbers are those of Tapis Jobs, from its
-// recovery configurations. Hosts that cannot be reached are the exception: there its stages end the
-// wait after 30 and 65 minutes, although 3 hours are meant.
+// PolicyOf returns the default policy of a condition. Most numbers are those of Tapis Jobs, from
+// its recovery configurations. Hosts that cannot be reached are the exception: Tapis gives them up
+// after 30 minutes to 3 hours, and here they may be away for a week. An outage over a weekend fails
+// no job: those that wait cost nothing, and each condition of a host has the same patience, because
+// an outage goes from one to the other.
 func PolicyOf(code Code) Policy {
 	if p, found := policies[code]; found {
 		return p
@@ -225,9 +227,16 @@ func PolicyOf(code Code) Policy {
 		5*time.Minute)
 }
 
+const week = 7 * 24 * time.Hour
+
 var (
 	minutely = stepwise(48*time.Hour, 0, time.Minute)
-	reached  = stepwise(3*time.Hour, 5, time.Minute, 5, 2*time.Minute, 0, 5*time.Minute)
+	// A host that cannot be reached.
+	away = stepwise(week, 5, time.Minute, 5, 2*time.Minute, 0, 5*time.Minute)
+	// A connection that broke, which may well be there again.
+	broken = stepwise(week, 2, 10*time.Second, 10, 20*time.Second, 10, time.Minute, 0, 5*time.Minute)
+	// A host that refuses: each test is a login in vain, and servers lock out who tries too often.
+	refusing = stepwise(week, 0, 5*time.Minute)
 )
 
 var policies = map[Code]Policy{
@@ -236,21 +245,22 @@ var policies = map[Code]Policy{
 	TenantSuspended:           minutely,
 	SchedulerQuota:            minutely,
 	FilesystemFull:            minutely,
+	FilesystemReadOnly:        minutely,
 	MachineExhausted:          stepwise(48*time.Hour, 6, 10*time.Second, 0, time.Minute),
-	HostUnknown:               reached,
-	HostUnreachable:           reached,
-	HostRefused:               reached,
-	HostTimeout:               reached,
-	ConnectionTimeout:         reached,
-	SchedulerUnavailable:      reached,
-	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
-	AuthenticationFailed:      stepwise(0, 15, time.Minute),
+	HostUnknown:               away,
+	HostUnreachable:           away,
+	HostRefused:               away,
+	ConnectionTimeout:         away,
+	ChannelRefused:            broken,
+	ConnectionLost:            broken,
+	ShellBroken:               away,
+	HostKeyUnknown:            refusing,
+	HostKeyChanged:            refusing,
+	AuthenticationFailed:      refusing,
 	FirstAuthenticationFailed: stepwise(0, 3, time.Minute),
-	HostKeyUnknown:            stepwise(48*time.Hour, 0, 5*time.Minute),
-	HostKeyChanged:            stepwise(48*time.Hour, 0, 5*time.Minute),
-	LoginFailed:               stepwise(0, 15, time.Minute),
-	ShellBroken:               minutely,
-	ToolsMissing:              minutely,
+	ToolsMissing:              away,
+	SchedulerUnavailable:      away,
+	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
 }
 
 // stepwise makes a policy from pairs: how many tests, and the time between them.

@@ -98,15 +98,15 @@ func TestTroubles(t *testing.T) {
 			func(c *ssh.Config) { c.HostKeys = []string{stranger} }, job.HostKeyChanged,
 			[]string{"pawl systems trust far", fingerprint(t, s.HostKey), fingerprint(t, stranger)},
 		},
-		"a wrong user": {func(c *ssh.Config) { c.User = "nobody" }, job.LoginFailed, []string{"nobody@"}},
+		"a wrong user": {func(c *ssh.Config) { c.User = "nobody" }, job.AuthenticationFailed, []string{"nobody@"}},
 		"no identity": {
-			func(c *ssh.Config) { c.Identities = []string{"/absent"} }, job.LoginFailed,
+			func(c *ssh.Config) { c.Identities = []string{"/absent"} }, job.AuthenticationFailed,
 			[]string{"/absent", "Tried: /absent not, for"},
 		},
 		"nobody listens": {func(c *ssh.Config) { c.Port = closed.Addr().(*net.TCPAddr).Port }, job.HostRefused, nil},
 		"nobody answers": {func(c *ssh.Config) {
 			c.Port, c.DialTimeout = silent.Addr().(*net.TCPAddr).Port, 300*time.Millisecond
-		}, job.HostTimeout, []string{"300ms"}},
+		}, job.ConnectionTimeout, []string{"300ms"}},
 		"no such name": {func(c *ssh.Config) { c.Address = "far.invalid" }, job.HostUnknown, []string{"far.invalid"}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestServerGone(t *testing.T) {
 	}
 	s.Authorize(t)
 	_, err = open(t, c).Boot(t.Context())
-	isTrouble(t, err, job.LoginFailed)
+	isTrouble(t, err, job.AuthenticationFailed)
 }
 
 // A proxy stands before a server, and can cut or hold what passes.

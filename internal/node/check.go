@@ -117,9 +117,9 @@ var reaching = []struct {
 	codes []job.Code
 }{
 	{job.CheckName, []job.Code{job.HostUnknown}},
-	{job.CheckConnect, []job.Code{job.HostRefused, job.HostTimeout, job.HostUnreachable}},
+	{job.CheckConnect, []job.Code{job.HostRefused, job.ConnectionTimeout, job.HostUnreachable}},
 	{job.CheckHostKey, []job.Code{job.HostKeyUnknown, job.HostKeyChanged}},
-	{job.CheckLogin, []job.Code{job.LoginFailed}},
+	{job.CheckLogin, []job.Code{job.AuthenticationFailed}},
 	{job.CheckShell, nil}, // all others
 	{job.CheckTools, []job.Code{job.ToolsMissing}},
 }
@@ -224,7 +224,7 @@ func (c *checking) remedy(step string, code job.Code) string {
 	case job.HostRefused:
 		return fmt.Sprintf("look whether its SSH server runs (systemctl status ssh), and whether it listens on port %d; "+
 			"else correct host.port: %s", h.Port, edit)
-	case job.LoginFailed:
+	case job.AuthenticationFailed:
 		return fmt.Sprintf("add the public half of one of these keys to ~/.ssh/authorized_keys of %s there (ssh-copy-id), or "+
 			"name the right ones in host.identities; a key with a passphrase is used by way of an agent alone", h.User)
 	case job.ShellBroken:

@@ -85,10 +85,10 @@ func TestGroupOfMixedPolicies(t *testing.T) {
 func TestGroupShowsTheNewest(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
-	for anyCode, want := range map[bool]job.Code{true: job.HostTimeout, false: job.HostRefused} {
+	for anyCode, want := range map[bool]job.Code{true: job.ConnectionTimeout, false: job.HostRefused} {
 		b := job.Block{Code: job.HostRefused, AnyCode: anyCode, Message: "refused", Tester: "ssh"}
 		g := Open(&job.Job{Message: b.Message}, &b, now)
-		b.Code, b.Message = job.HostTimeout, "silent"
+		b.Code, b.Message = job.ConnectionTimeout, "silent"
 		g.Join(&b, now)
 		if g.Block.Code != want || (g.Block.Message == "silent") != anyCode {
 			t.Errorf("any code %t: it shows %s (%s)", anyCode, g.Block.Code, g.Block.Message)

@@ -278,8 +278,8 @@ func groupAnyCode(w *world) {
 		Params: map[string]string{"system": "lab", "user": "ada"}, Line: "system/lab",
 	}
 	silent, denied := refused, refused
-	silent.Code, silent.Message = job.HostTimeout, "lab does not answer"
-	denied.Code, denied.Message = job.LoginFailed, "lab takes no key"
+	silent.Code, silent.Message = job.ConnectionTimeout, "lab does not answer"
+	denied.Code, denied.Message = job.AuthenticationFailed, "lab takes no key"
 	for i, b := range []*job.Block{&refused, &silent, &denied, &silent} {
 		id := w.blocked(1, b)[0]
 		g := w.group()
@@ -289,7 +289,7 @@ func groupAnyCode(w *world) {
 		if j := w.job(id); j.Code != b.Code || j.Message != b.Message || j.Group != g.Key {
 			w.Errorf("a job in group %s is blocked by %s (%s)", j.Group, j.Code, j.Message)
 		}
-		if want := job.PolicyOf(job.LoginFailed).Every(0); g.Block.Policy.Every(0) != want {
+		if want := job.PolicyOf(job.HostRefused).Every(0); g.Block.Policy.Every(0) != want {
 			w.Errorf("it is tested every %v, want %v", g.Block.Policy.Every(0), want)
 		}
 	}

@@ -103,7 +103,8 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		err = refused
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "disconnect, reason 2"),
 		strings.Contains(err.Error(), "disconnect, reason 14"):
-		err = trouble(job.LoginFailed, "it does not let this account in. Tried: %s", cmp.Or(strings.Join(tried, "; "), "no key"))
+		err = trouble(job.AuthenticationFailed, "it does not let this account in. Tried: %s",
+			cmp.Or(strings.Join(tried, "; "), "no key"))
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		err = trouble(job.HostRefused, "%w: %w", errDropped, err)
 	default:
@@ -124,7 +125,7 @@ func dialCode(err error) job.Code {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &far) && strings.Contains(far.Message, "refused"):
 		return job.HostRefused
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return job.HostTimeout
+		return job.ConnectionTimeout
 	}
 	return job.HostUnreachable
 }

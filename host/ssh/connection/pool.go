@@ -171,7 +171,7 @@ func (p *Pool) late() error {
 	if err := p.closed(); err != nil {
 		return err
 	}
-	return &host.Trouble{Code: job.HostTimeout, Err: fmt.Errorf(
+	return &host.Trouble{Code: job.ConnectionTimeout, Err: fmt.Errorf(
 		"ssh to %s: it did not answer within %s", p.cfg.Address, p.cfg.DialTimeout)}
 }
 
