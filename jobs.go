@@ -36,6 +36,8 @@ type View struct {
 	Unserved bool `json:"unserved,omitempty"`
 	// MachineGone is set while no process lives on the machine that the job belongs to.
 	MachineGone *Gone `json:"machine_gone,omitempty"`
+	// SystemSilent is set while the program runs and its system does not answer.
+	SystemSilent *Silent `json:"system_silent,omitempty"`
 }
 
 // Views is a page of jobs as people look at them. They have no Request, Resolved, Work, Notes and
@@ -74,17 +76,28 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if err != nil {
 		return v, nil //nolint:nilerr // it has no files: that is no error of a view
 	}
-	there := func(fsys files.FS, name string) string {
-		if name == "" {
-			return ""
-		}
-		if _, err := fsys.Stat(ctx, name); err != nil {
-			return ""
-		}
-		return name
+	v.Results = there(ctx, f.ResultsFS, f.Results)
+	if v.Folder = f.Folder; v.SystemSilent == nil { // who is silent need not be asked
+		v.Folder = there(ctx, f.FolderFS, f.Folder)
 	}
-	v.Folder, v.Results = there(f.FolderFS, f.Folder), there(f.ResultsFS, f.Results)
 	return v, nil
+}
+
+// maxLook is how long a view waits for the machine that has the files of a job.
+const maxLook = time.Second
+
+// there returns the name of a folder, or nothing if the folder is not there. A machine that does
+// not say so has it, as far as is known.
+func there(ctx context.Context, fsys files.FS, name string) string {
+	if name == "" {
+		return ""
+	}
+	asked, cancel := context.WithTimeout(ctx, maxLook)
+	defer cancel()
+	if _, err := fsys.Stat(asked, name); err != nil && asked.Err() == nil && job.KindOf(err) != job.Unavailable {
+		return ""
+	}
+	return name
 }
 
 // listedMessage is how many bytes of a message a list shows.
@@ -315,18 +328,26 @@ type Gone struct {
 	Since   time.Time `json:"since,omitzero"` // when its last process was heard of; zero: none is known
 }
 
+// A Silent is a system that does not answer.
+type Silent struct {
+	System string `json:"system"`
+	store.Silence
+}
+
 // A look tells which processes were there when jobs were looked at.
 type look struct {
 	served   bool                // some process runs jobs of the store
 	machine  string              // the machine of this process
-	sessions []store.SessionInfo // read if a job may wait for one of them
+	sessions []store.SessionInfo // read if one of them may matter to a job
 }
 
 // look finds out which processes are there for jobs. It says from fresh rows, never from memory,
 // that none is there.
 func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
 	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
-	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Custody == job.Ready || bound(&j) }) {
+	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool {
+		return j.Custody == job.Ready || far(&j) || bound(&j)
+	}) {
 		return l, nil
 	}
 	if l.sessions, err = s.sessions.there(ctx); err != nil {
@@ -351,9 +372,35 @@ func (l *look) note(v *View, among string) {
 		v.Why = v.MachineGone.why(v, among)
 		return
 	}
+	if v.SystemSilent = l.silent(&v.Job); v.SystemSilent != nil {
+		v.Why += "; " + v.SystemSilent.String()
+	}
 	if why := l.unserved(&v.Job); why != "" {
 		v.Unserved, v.Why = true, why+ready(&v.Job)+among
 	}
+}
+
+// far reports whether the program of a job runs on another machine than the service.
+func far(j *job.Job) bool { return j.Custody == job.Monitor && strings.Contains(j.Watch, "/") }
+
+// silent returns the system of a job whose program runs, if its watcher says that it does not
+// answer.
+func (l *look) silent(j *job.Job) *Silent {
+	if !far(j) {
+		return nil
+	}
+	for i := range l.sessions {
+		s := &l.sessions[i]
+		if silence, silent := s.Process.Silent[job.WatchDuty(j.Watch)]; silent && s.Live {
+			system, _, _ := strings.Cut(j.Watch, "/")
+			return &Silent{system, silence}
+		}
+	}
+	return nil
+}
+
+func (s *Silent) String() string {
+	return "system " + s.System + " does not answer since " + s.Since.Local().Format(time.RFC3339) + ": " + s.Message
 }
 
 // unserved says that a job is ready and no process claims it. It is empty if a process does, or if

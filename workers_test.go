@@ -195,6 +195,49 @@ func TestUnserved(t *testing.T) {
 		})
 	})
 
+	t.Run("a program whose system does not answer says since when", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+			far := pawl.New(pawl.Config{
+				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1",
+				Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
+			})
+			if _, _, err := far.Systems().Apply(context.Background(), []byte(`{"name": "lab", "host": {"kind": "ssh",
+				"address": "lab.example.org", "user": "ada", "keys": "everywhere"}}`), 0); err != nil {
+				t.Fatal(err)
+			}
+			id := submit(t, far, pawl.Request{Spec: job.Spec{Command: []string{"true"}, System: "lab"}})[0].ID
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan error)
+			go func() { ended <- far.Run(ctx) }()
+			defer func() {
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			if v := view(t, svc, id); v.SystemSilent != nil || v.Why != "its program runs" {
+				t.Errorf("%+v: %s", v.SystemSilent, v.Why)
+			}
+			silence := store.Silence{Since: time.Now().UTC(), Message: "ssh to lab: refused"}
+			begin(t, svc, time.Minute, store.Process{Silent: map[string]store.Silence{"watch/lab/eve": silence}})
+			if v := view(t, svc, id); v.SystemSilent != nil {
+				t.Errorf("another account is silent, and %+v: %s", v.SystemSilent, v.Why)
+			}
+			begin(t, svc, time.Minute, store.Process{Silent: map[string]store.Silence{"watch/lab/ada": silence}})
+			want := "its program runs; system lab does not answer since " + silence.Since.Local().Format(time.RFC3339) +
+				": ssh to lab: refused"
+			if v := view(t, svc, id); v.SystemSilent == nil || v.SystemSilent.System != "lab" ||
+				!v.SystemSilent.Since.Equal(silence.Since) || v.Why != want {
+				t.Errorf("%+v: %s", v.SystemSilent, v.Why)
+			}
+			time.Sleep(time.Minute) // who said so is gone
+			if v := view(t, svc, id); v.SystemSilent != nil || v.Why != "its program runs" {
+				t.Errorf("%+v: %s", v.SystemSilent, v.Why)
+			}
+		})
+	})
+
 	t.Run("a job of a machine that is gone says since when", func(t *testing.T) {
 		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
 			ctx := context.Background()

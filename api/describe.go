@@ -63,8 +63,10 @@ var worker = map[string]string{
 	"tenants": "The only tenants whose jobs it claims; missing: all.",
 	"slots":   "How many jobs it runs at once, by lane.",
 	"address": "The URL at which other processes reach its API; missing: nowhere.",
-	"held":    "How many jobs it holds.",
-	"oldest":  "The job that it has held for longest.", "started": "When its session began.",
+	"silent": "The watches of its systems that do not answer, by their names, with since when and why; missing: " +
+		"there are none.",
+	"held":   "How many jobs it holds.",
+	"oldest": "The job that it has held for longest.", "started": "When its session began.",
 	"renewed": "When it was last heard of.", "until": "The end of its lease.",
 }
 
@@ -124,10 +126,20 @@ var says = map[string]map[string]string{
 		"results":  "The folder of its archive, once it exists. Lists leave it out.",
 		"started": "When its newest run began; missing: it has not run. In lists it is " +
 			"there while it is RUNNING.",
-		"ran":          "How long that run has been RUNNING, or was. In lists it is there while it is RUNNING.",
-		"fault":        "What is left out of it because it cannot be shown; missing: nothing.",
-		"unserved":     "It is ready, and no live process claims such jobs.",
-		"machine_gone": "Set while no process lives on its machine.",
+		"ran":           "How long that run has been RUNNING, or was. In lists it is there while it is RUNNING.",
+		"fault":         "What is left out of it because it cannot be shown; missing: nothing.",
+		"unserved":      "It is ready, and no live process claims such jobs.",
+		"machine_gone":  "Set while no process lives on its machine.",
+		"system_silent": "Set while its program runs on a system that does not answer.",
+	},
+	"Silent": {
+		"system":  "The name of the system.",
+		"since":   "Since when it does not answer.",
+		"message": "What was tried last, and what came of it.",
+	},
+	"Silence": {
+		"since":   "Since when it does not answer.",
+		"message": "What was tried last, and what came of it.",
 	},
 	"Gone": {
 		"machine": "The id of the machine.",

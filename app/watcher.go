@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -116,6 +117,10 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 		if ctx.Err() != nil || err != nil && job.KindOf(err) != job.Unavailable {
 			return err
 		}
+		if err == nil {
+			err = errors.New("the watch was lost")
+		}
+		held.Silent(err)
 		if !x.silent { // it is tried each second, and told once
 			x.silent = true
 			w.kind.cfg.Log.Warn("the watch over ends was lost; watching anew", "watch", w.sys.Watch, "error", err)
@@ -160,6 +165,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	if err := x.probe(ctx, x.all()); err != nil {
 		return err
 	}
+	x.held.Silent(nil)
 	if x.silent {
 		x.silent = false
 		x.kind.cfg.Log.Info("ends are watched again", "watch", x.sys.Watch)

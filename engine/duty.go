@@ -37,6 +37,10 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 	return leased{ctx, h.s, cancel}, func() { cancel(nil) }
 }
 
+// Silent tells for all processes to see that the machine of the duty does not answer, and why. A nil
+// error says that it answers. The moment of the first error counts, until it answers.
+func (h *Held) Silent(err error) { h.s.duties.silence(h.fence, err) }
+
 // Apply makes the changes that the duty decided, and answers each of them. Their guards carry the
 // fence of the duty. If the store refuses the changes, Apply sends them in halves until the bad one
 // is alone, and answers that one as a conflict. An error means that nothing more can be written.
@@ -68,15 +72,60 @@ type duties struct {
 	mu     sync.Mutex
 	active map[string]activeDuty // guarded by mu
 	failed chan error
+	news   flag // a machine has become silent, or answers again
 }
 
 type activeDuty struct {
 	term   int64
 	cancel context.CancelFunc
+	silent store.Silence // zero: its machine answers
 }
 
 func newDuties(s *session) *duties {
-	return &duties{s: s, active: map[string]activeDuty{}, failed: make(chan error, 1)}
+	return &duties{s: s, active: map[string]activeDuty{}, failed: make(chan error, 1), news: newFlag()}
+}
+
+// silence notes what the holder of a duty says of its machine. If that is news it is told at once.
+func (d *duties) silence(f job.Fence, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, held := d.active[f.Duty]
+	if !held || a.term != f.Term {
+		return
+	}
+	was := a.silent
+	switch {
+	case err == nil:
+		a.silent = store.Silence{}
+	case was.Since.IsZero():
+		a.silent = store.Silence{Since: d.s.e.Now().UTC(), Message: message(err)}
+	default:
+		a.silent.Message = message(err)
+	}
+	if d.active[f.Duty] = a; a.silent != was {
+		d.news.set()
+	}
+}
+
+func message(err error) string { return job.Shorten(job.Text(err.Error()), maxSilence) }
+
+// maxSilence is how many bytes of an error a process tells.
+const maxSilence = 512
+
+// silences returns the duties whose machine is silent.
+func (d *duties) silences() (all map[string]store.Silence) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, a := range d.active {
+		if a.silent.Since.IsZero() {
+			continue
+		}
+		if all == nil {
+			all = map[string]store.Silence{}
+		}
+		all[name] = a.silent
+	}
+	return all
 }
 
 // wanted returns the duties that this process wants now. changed is closed when it wants others.
@@ -119,7 +168,7 @@ func (d *duties) hold(ctx context.Context, held []store.Duty) {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		d.active[x.Name] = activeDuty{term, cancel}
+		d.active[x.Name] = activeDuty{term: term, cancel: cancel}
 		d.wg.Add(1)
 		go func() {
 			defer d.wg.Done()

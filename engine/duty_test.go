@@ -159,6 +159,49 @@ func TestDuties(t *testing.T) {
 			}
 		})
 	})
+	t.Run("its machine is silent, and all processes see since when", func(t *testing.T) {
+		var says chan error // of the bubble
+		duty := engine.Duty{Name: "watch/a", Run: func(ctx context.Context, h *engine.Held) error {
+			for {
+				select {
+				case err := <-says:
+					h.Silent(err)
+				case <-ctx.Done():
+					h.Silent(errors.New("what a holder says that has lost the duty is nothing"))
+					return nil
+				}
+			}
+		}}
+		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
+			says = make(chan error)
+			w.start()
+			is := func(want map[string]store.Silence) {
+				t.Helper()
+				synctest.Wait() // and no time passes
+				all, err := w.store.Sessions(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want, all[0].Process.Silent); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			}
+			says <- nil
+			is(nil)
+			since := time.Now().UTC()
+			says <- errors.New("refused")
+			is(map[string]store.Silence{"watch/a": {Since: since, Message: "refused"}})
+			time.Sleep(time.Hour)
+			says <- errors.New("it does not answer")
+			is(map[string]store.Silence{"watch/a": {Since: since, Message: "it does not answer"}})
+			says <- nil
+			is(nil)
+			says <- errors.New("refused")
+			w.stop()
+			w.start()
+			is(nil)
+		})
+	})
 	t.Run("its holder moves the jobs in monitor, and nobody else", func(t *testing.T) {
 		kind := submitting(engine.Next(job.SubmittingJob), func(ctx context.Context, r *engine.Run) engine.Outcome {
 			if err := r.Record(ctx, job.Entry{}, job.Patch{Intent: true}, nil); err != nil {

@@ -43,11 +43,13 @@ type report struct {
 
 // report returns what the store should know now.
 func (s *session) report() report {
+	p := s.e.process()
+	p.Silent = s.duties.silences()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used := maps.Clone(s.used)
 	maps.DeleteFunc(used, func(_ job.Lane, n int) bool { return n == 0 })
-	return report{s.e.process(), used}
+	return report{p, used}
 }
 
 // tell puts the changes since old into a renewal.

@@ -101,9 +101,9 @@ func margin(lease time.Duration) time.Duration { return lease / 10 }
 func (e *Engine) every() time.Duration { return e.cfg.Lease / 3 }
 
 // renewals renews the lease three times in its length. It also renews at once after a wish or a
-// command, when other queues are served or other duties wanted, and when another process comes up
-// that wants its share. If there is no answer it tries again soon: an outage may end before the
-// lease does.
+// command, when other queues are served or other duties wanted, when a machine becomes silent or
+// answers again, and when another process comes up that wants its share. If there is no answer it
+// tries again soon: an outage may end before the lease does.
 func (s *session) renewals(ctx context.Context) error {
 	told, err := s.subscribe(ctx, sessionTopic(s.id))
 	if err != nil {
@@ -162,6 +162,7 @@ func (s *session) renewals(ctx context.Context) error {
 				}
 			case <-replaced:
 			case <-changed:
+			case <-s.duties.news:
 			case <-dead:
 				// Only a process whose own renewals arrive may judge others.
 				if err == nil {

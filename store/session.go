@@ -38,6 +38,15 @@ type Process struct {
 	Slots map[job.Lane]int `json:"slots,omitempty"`
 	// Address is the URL at which other processes reach its API; empty: they cannot.
 	Address string `json:"address,omitempty"`
+	// Silent holds the watches of this process whose machine does not answer, by the name of the
+	// duty ([job.WatchDuty]).
+	Silent map[string]Silence `json:"silent,omitempty"`
+}
+
+// A Silence says since when a machine does not answer.
+type Silence struct {
+	Since   time.Time `json:"since"`
+	Message string    `json:"message,omitempty"` // what was tried last, and what came of it
 }
 
 // String names the process for people, as host:pid.

@@ -30,7 +30,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 func processOf(p store.Process) store.Process {
 	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds),
 		slices.Clone(p.Tenants)
-	p.Slots = maps.Clone(p.Slots)
+	p.Slots, p.Silent = maps.Clone(p.Slots), maps.Clone(p.Silent)
 	return p
 }
 
