@@ -133,7 +133,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
 		}
-		full := errors.Is(err, syscall.ENOSPC)
+		full := noRoom(err)
 		blocked := full || job.Blocking(err) != nil
 		// A job that waits for room keeps no copies, except those of a manifest.
 		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
@@ -224,7 +224,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 			leftOut(s.progress.Unread)), nil)
 	}
 	if err := k.clean(ctx, s); err != nil {
-		if ctx.Err() != nil || job.Shortage(err) {
+		if ctx.Err() != nil || job.Shortage(err) || silent(s.job, err) != nil {
 			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
 		done = done.Explain("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be

@@ -75,6 +75,8 @@ func CodeOf(err error) job.Code {
 		return t.Code
 	}
 	switch {
+	case errors.Is(err, syscall.EROFS):
+		return job.FilesystemReadOnly
 	case errors.Is(err, syscall.ENOSPC):
 		return job.FilesystemFull
 	case errors.Is(err, syscall.EDQUOT):

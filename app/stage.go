@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -157,7 +156,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 		if err == nil {
 			err = g.input(ctx, i, from, real, to)
 		}
-		if errors.Is(err, syscall.ENOSPC) {
+		if noRoom(err) {
 			g.takeBack(ctx)
 			// it would wait in vain, and so would the jobs in the line that it closes
 			if size, fits := into.fits(ctx); !fits {

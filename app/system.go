@@ -50,16 +50,24 @@ const (
 	ParamWatch       = "watch"
 )
 
+// elsewhere reports whether the program of a job runs on another machine than the service.
+func elsewhere(j *job.Job) bool { return strings.Contains(j.Watch, "/") }
+
 // silent returns the block of a job whose machine cannot be reached; nil: err is no such trouble.
-// All troubles of reaching one account are one group.
+// All troubles of reaching one account are one group. Files of another machine that are not there
+// for now were cut off with it.
 func silent(j *job.Job, err error) *job.Block {
+	code := job.ConnectionLost
 	t, ok := errors.AsType[*host.Trouble](err)
-	if !ok {
+	switch {
+	case ok:
+		code = t.Code
+	case !elsewhere(j), job.KindOf(err) != job.Unavailable, job.Blocking(err) != nil:
 		return nil
 	}
 	system, _, _ := strings.Cut(j.Watch, "/")
 	return &job.Block{
-		Code: t.Code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: j.Watch},
+		Code: code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: j.Watch},
 		Machine: j.Machine, Line: job.SystemKey(system),
 	}
 }
@@ -78,7 +86,7 @@ func (k *Kind) Local() *System { return &k.cfg.Local }
 // system returns the system on which the program of a job runs.
 func (k *Kind) system(ctx context.Context, j *job.Job) (*System, error) {
 	switch {
-	case j.Watch == k.cfg.Local.Watch || !strings.Contains(j.Watch, "/"):
+	case j.Watch == k.cfg.Local.Watch || !elsewhere(j):
 		return &k.cfg.Local, nil
 	case k.cfg.Remote == nil: // this process only reads, and reaches no other machine
 		return &System{Watch: j.Watch}, nil

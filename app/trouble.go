@@ -16,7 +16,7 @@ import (
 )
 
 // TesterSpace is the name of the tester that asks whether "bytes" bytes are free on the volume of
-// the folder "path".
+// the folder "path", and can be written. With "watch" that is on the machine of that watch.
 const TesterSpace = "space"
 
 // A room is where a step puts files.
@@ -30,24 +30,29 @@ type room struct {
 	// system is the system whose programs put files there, too. They wait while there is no room;
 	// empty: there are none.
 	system string
-	own    hold // the job that needs the room
+	own    hold   // the job that needs the room
+	watch  string // the watch of the system whose files these are; empty: those of this machine
 }
 
 // workRoom returns the room for the jobs' folders. While it is full, no more programs come there.
 func (k *Kind) workRoom(s *program, need int64) room {
-	return room{s.sys.Host.Files(), s.sys.Work, need, s.system(), s.hold()}
+	r := room{fs: s.sys.Host.Files(), root: s.sys.Work, need: need, system: s.system(), own: s.hold()}
+	if elsewhere(s.job) {
+		r.watch = s.job.Watch
+	}
+	return r
 }
 
 // resultRoom returns the room for the results of a job.
 func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
 	top := files.Volume(ctx, k.cfg.Files, s.to)
 	switch work := k.workRoom(s, need); {
-	case top == files.Volume(ctx, work.fs, work.root):
+	case work.watch == "" && top == files.Volume(ctx, work.fs, work.root):
 		return work // programs write there too
 	case s.own():
-		return room{k.cfg.Files, k.cfg.Archive, need, "", s.hold()}
+		top = k.cfg.Archive
 	}
-	return room{k.cfg.Files, top, need, "", s.hold()}
+	return room{fs: k.cfg.Files, root: top, need: need, own: s.hold()}
 }
 
 // TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and
@@ -60,20 +65,30 @@ func shortage(err error) *job.Block {
 	return &job.Block{Code: job.MachineExhausted, Message: reason(err), Tester: TesterMachine}
 }
 
-// full returns err. If err says that the file system or the machine is full, it returns the block.
+// noRoom reports whether a file system took nothing, because it is full or can only be read.
+func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) }
+
+// full returns err. If err says that the file system or the machine is full, or that the file
+// system can only be read, it returns the block.
 func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if job.Shortage(err) {
 		return shortage(err)
 	}
-	if !errors.Is(err, syscall.ENOSPC) {
+	code := job.FilesystemFull
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		code = job.FilesystemReadOnly
+	case !noRoom(err):
 		return err
 	}
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
 	b := &job.Block{
-		Code: job.FilesystemFull, Message: reason(err), Tester: TesterSpace,
-		Params: map[string]string{"path": r.root},
+		Code: code, Message: reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root},
+	}
+	if r.watch != "" {
+		b.Params[ParamWatch] = r.watch
 	}
 	others := k.copying(r.own) // first: a copy that goes meanwhile counts twice, not never
 	space, known := r.space(ctx)
@@ -84,7 +99,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	// A file system on which there is hardly any room is in everybody's way. Where there is some,
 	// and too little for this job, the others go on. Room that is taken by halves of copies may
 	// soon be free.
-	if r.system != "" && (!known || space.NoFile || sum(space.Free, others) < reserve(space.Size)) {
+	if r.system != "" && (!known || space.NoFile || space.ReadOnly || sum(space.Free, others) < reserve(space.Size)) {
 		need = reserve(space.Size)
 		// a group closes one line: systems that share a file system have one each
 		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system

@@ -178,6 +178,8 @@ type Space struct {
 	Size   int64 // bytes that would fit if it were empty
 	Free   int64 // bytes that fit now
 	NoFile bool  // not even an empty file fits
+	// ReadOnly says that nothing can be written, whatever is free.
+	ReadOnly bool
 }
 
 // PutOptions are options of [FS.Put]. The zero value writes a durable file of mode 0644.

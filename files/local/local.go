@@ -325,9 +325,10 @@ func (FS) Space(ctx context.Context, name string) (files.Space, error) {
 		return files.Space{}, &fs.PathError{Op: "statfs", Path: name, Err: err}
 	}
 	return files.Space{
-		Size:   int64(at.Blocks-(at.Bfree-at.Bavail)) * at.Bsize, //nolint:gosec // no file system has more
-		Free:   int64(at.Bavail) * at.Bsize,                      //nolint:gosec // the same
-		NoFile: at.Files > 0 && at.Ffree == 0,                    // some have no bound of files, and count none
+		Size:     int64(at.Blocks-(at.Bfree-at.Bavail)) * at.Bsize, //nolint:gosec // no file system has more
+		Free:     int64(at.Bavail) * at.Bsize,                      //nolint:gosec // the same
+		NoFile:   at.Files > 0 && at.Ffree == 0,                    // some have no bound of files, and count none
+		ReadOnly: at.Flags&unix.ST_RDONLY != 0,
 	}, nil
 }
 

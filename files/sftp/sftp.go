@@ -154,13 +154,22 @@ func lost(err error) bool {
 		(status.FxCode() == sftp.ErrSSHFxConnectionLost || status.FxCode() == sftp.ErrSSHFxNoConnection)
 }
 
+const readOnly = 1 // ST_RDONLY
+
 // reason finds out why a call failed in a folder if the answer does not say.
 func (f *FS) reason(ctx context.Context, c *sftp.Client, dir string, err error) error {
 	if !failure(err) {
 		return err
 	}
-	const readOnly, least = 1, 1 << 20 // ST_RDONLY; bytes with which packets still fit
-	switch at, statErr := c.StatVFS(dir); {
+	const least = 1 << 20 // bytes with which packets still fit
+	at, statErr := c.StatVFS(dir)
+	for statErr != nil && !lost(statErr) && dir != path.Dir(dir) { // the folder may not be there
+		dir = path.Dir(dir)
+		at, statErr = c.StatVFS(dir)
+	}
+	switch {
+	case lost(statErr): // and what the call found out after it had failed is worth nothing
+		return statErr
 	case statErr != nil:
 	case at.Flag&readOnly != 0:
 		return fmt.Errorf("%w (%w)", syscall.EROFS, err)
@@ -510,9 +519,10 @@ func (f *FS) Space(ctx context.Context, name string) (files.Space, error) {
 			return files.Space{}, err
 		}
 		return files.Space{
-			Size:   int64((at.Blocks - (at.Bfree - at.Bavail)) * at.Frsize), //nolint:gosec // no file system has more
-			Free:   int64(at.Bavail * at.Frsize),                            //nolint:gosec // the same
-			NoFile: at.Files > 0 && at.Favail == 0,
+			Size:     int64((at.Blocks - (at.Bfree - at.Bavail)) * at.Frsize), //nolint:gosec // no file system has more
+			Free:     int64(at.Bavail * at.Frsize),                            //nolint:gosec // the same
+			NoFile:   at.Files > 0 && at.Favail == 0,
+			ReadOnly: at.Flag&readOnly != 0,
 		}, nil
 	}, "statvfs", name)
 }

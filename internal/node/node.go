@@ -183,13 +183,15 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		}
 	}
 	far := &systems{
-		rows: service.Store, machine: machine, log: log, tenant: cmp.Or(service.Tenant, "default"),
-		open: map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
+		rows: service.Store, machine: machine, reached: reached{filepath.Join(dir, "reached")}, log: log,
+		tenant: cmp.Or(service.Tenant, "default"),
+		open:   map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
 	}
 	n.free = append(n.free, far.Close)
 	n.far = far
 	kind.Remote = far
 	service.Testers[app.TesterConnection] = far
+	service.Testers[app.TesterSpace] = space{service.Testers[app.TesterSpace], far}
 	n.App = app.New(kind)
 	far.watcher = func(y *app.System) *app.Watcher { return app.NewWatcher(n.App, y, service.Store, service.Broker) }
 	n.eyes = app.NewWatcher(n.App, n.App.Local(), service.Store, service.Broker)

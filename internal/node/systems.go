@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"path"
@@ -26,6 +27,7 @@ import (
 type systems struct {
 	rows    store.Resources
 	machine string // the id of the data folder
+	reached reached
 	log     *slog.Logger
 
 	tenant  string // whose systems this process watches
@@ -63,7 +65,10 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 	}
 	if y.ready == nil {
 		if y.ready, err = y.prepare(ctx, watch, s.log); err != nil {
-			return nil, fmt.Errorf("system %s: %w", y.doc.Name, err)
+			return nil, fmt.Errorf("system %s: %w", y.doc.Name, s.reached.judge(tenant, &y.doc, err))
+		}
+		if err := s.reached.note(tenant, &y.doc); err != nil {
+			s.log.Warn("it is not kept that a system was reached", "system", y.doc.Name, "error", err)
 		}
 	}
 	return y.ready, nil
@@ -164,6 +169,13 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	return sys, err
 }
 
+// forget has the folders of the system found and made anew: somebody has removed them.
+func (y *system) forget() {
+	y.turn <- struct{}{}
+	y.ready = nil
+	<-y.turn
+}
+
 // there resolves the home folder and variables at the beginning of a path on a machine with these
 // variables.
 func there(name string, env []string) (string, error) {
@@ -225,6 +237,10 @@ func (s *systems) look(ctx context.Context, watch string, held *engine.Held) err
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
+		}
+		held.Silent(err)
+		if errors.Is(err, fs.ErrNotExist) {
+			y.forget()
 		}
 		if !told {
 			told = true

@@ -119,8 +119,12 @@ func (r *Runner) remember(ctx context.Context, k runner.Key, dir string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	// Who began to clean may have removed a part of the runner's folder, so the mark comes first.
+	if marked, err := r.marked(ctx, k.Job); err != nil || marked {
+		return err
+	}
 	p, err := r.pastOf(ctx, runner.Key{Job: k.Job}, dir)
-	if err != nil || p.Mark != nil || len(p.Started) == 0 {
+	if err != nil || len(p.Started) == 0 {
 		return err
 	}
 	for _, h := range slices.Backward(p.Started) {

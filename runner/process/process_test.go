@@ -536,6 +536,33 @@ func TestDamagedMarks(t *testing.T) {
 	}
 }
 
+// A connection may be cut while a folder is removed. Then it is removed again.
+func TestCleanedInPart(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "true")
+	h := b.launch(t, k, p)
+	hosttest.Until(t, "it has ended", func() bool {
+		s, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+		return err == nil && s[0].State == runner.Ended
+	})
+	if err := b.runner.remember(t.Context(), k, p.Dir); err != nil {
+		t.Fatal(err)
+	}
+	took, err := filepath.Glob(path.Join(p.Dir, runner.Folder, "take.*"))
+	if err != nil || len(took) != 1 {
+		t.Fatal(took, err)
+	}
+	if err := os.Remove(took[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.runner.Clean(t.Context(), k, p.Dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path.Join(p.Dir, runner.Folder)); !os.IsNotExist(err) {
+		t.Errorf("its folder is there: %v", err)
+	}
+}
+
 func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
 	b := newBench(t)
 	k, p := b.newJob(t, "true")
