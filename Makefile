@@ -27,7 +27,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 # then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
 # took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends (GORACE). What vet finds
 # is found by make check and make lint.
-LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs
+LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/remote ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs
 TESTS   := PAWL_TEST_REQUIRE=1 GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) run ./internal/proof/slowest
 
 .DEFAULT_GOAL := help
@@ -62,12 +62,13 @@ test: deps ## Run every test under the race detector; a missing server is a fail
 .PHONY: test-long
 test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
 	@echo "tests at full length: outages of minutes, long storms, large stores, all calls through a pooler"
-	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/bench/programs ./store/...
+	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/proof/remote ./internal/bench/programs ./store/...
 	@echo "storms and crashes: no promise is broken while processes, networks, disks and clocks fail"
 	$(MAKE) --no-print-directory chaos DB=sqlite SECONDS=120
 	$(MAKE) --no-print-directory chaos DB=postgres SECONDS=120
 	$(MAKE) --no-print-directory crashes DB=sqlite
 	$(MAKE) --no-print-directory crashes DB=postgres
+	$(MAKE) --no-print-directory crashes DB=ssh
 	@echo "simulated worlds: orders of events that hardly ever come"
 	$(MAKE) --no-print-directory sim
 	@echo "mutants: the tests notice when a guard is gone"
@@ -101,7 +102,7 @@ chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sq
 	$(GO) run ./internal/proof/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
 
 .PHONY: crashes
-crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos
+crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos, or DB=ssh
 	$(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 # How Pawl is without a guard stands in NAME.mutants, beside NAME.go. CONTRIBUTING.md says how one is added.

@@ -309,6 +309,11 @@ func (c *checker) folders() {
 			c.breaks("folder: %v", err)
 		}
 	}
+	if far := c.farFolder(); far != "" {
+		if err := checks.Folder(far, tenant, c.farLeft); err != nil {
+			c.breaks("folder: %v", err)
+		}
+	}
 	if err := checks.Strays(c.folder("archive"), tenant, c.fileLeft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.breaks("folder: %v", err)
 	}
@@ -321,11 +326,11 @@ func (c *checker) folders() {
 		if home == "" {
 			c.breaks("stranger: job %s is of machine %s, which none of the folders is", j.ID, j.Machine)
 		}
-		for _, m := range machines {
+		for _, m := range c.workers() {
 			work := filepath.Join(c.folder(m), "work", tenant, j.ID.String())
 			switch _, err := os.Lstat(work); {
 			case os.IsNotExist(err):
-			case m != home:
+			case m != home && m != farName || c.h.far != nil && m == home:
 				c.breaks("stranger: job %s is of machine %s, and %s is there (%v)", j.ID, home, work, err)
 			case j.State == job.Finished:
 				c.breaks("work_left: job %s is FINISHED, and %s is there (%v)", j.ID, work, err)
@@ -335,6 +340,24 @@ func (c *checker) folders() {
 			c.archive(j, home)
 		}
 	}
+}
+
+// workers returns the folders below which programs ran.
+func (c *checker) workers() []string {
+	if c.h.far != nil {
+		return append(c.h.machines(), farName)
+	}
+	return c.h.machines()
+}
+
+// farLeft is fileLeft for the other machine. A look there takes a while, so some kills come within
+// three of them, and then nobody reads the message.
+func (c *checker) farLeft(name string) {
+	id, _, _ := strings.Cut(filepath.Base(name), ".")
+	if j, err := job.ParseID(id); err == nil && checks.Deadly(c.history(context.Background(), j)) {
+		return
+	}
+	c.fileLeft(name)
 }
 
 func (c *checker) fileLeft(name string) {

@@ -185,7 +185,7 @@ func TestTheCheckSeesWhatIsBroken(t *testing.T) {
 
 func seesAll(t *testing.T, h *harness) {
 	h.keep = true
-	h.points(t.Context(), 1, 30, nil)
+	h.die(t.Context(), 1, 30, nil)
 	if len(h.sum.Broken) > 0 {
 		t.Fatal(h.sum.Broken)
 	}

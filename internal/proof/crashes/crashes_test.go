@@ -56,8 +56,12 @@ func open(t *testing.T, l layout) *harness {
 	if testing.Short() {
 		t.Skip("it kills processes for a minute")
 	}
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+	dir, err := os.MkdirTemp("", "pawl-crashes-") //nolint:usetesting // other accounts may go there
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		t.Fatal(err)
 	}
 	bin, err := binary()
@@ -102,7 +106,7 @@ func TestCrashes(t *testing.T) {
 				t.Parallel()
 				tour := newTour(seed+uint64(i), 1, part)
 				for round := seed; tour.must(); round++ {
-					tour.round(h.points(t.Context(), round, 30, tour.next()))
+					tour.round(h.die(t.Context(), round, 30, tour.next()))
 				}
 				for _, b := range tour.report(h.out) {
 					t.Error(b)
@@ -128,7 +132,7 @@ func TestCrashesOfThree(t *testing.T) {
 	h.storms(t.Context(), seed, jobs, strikes)
 	tour := newTour(seed, 1, crash.Near())
 	entries := tour.next()[:points]
-	tried, passed := h.points(t.Context(), seed, jobs*3/4, entries)
+	tried, passed := h.die(t.Context(), seed, jobs*3/4, entries)
 	if len(passed) == 0 {
 		t.Errorf("no process died at any of %v", tried)
 	}
@@ -136,6 +140,29 @@ func TestCrashesOfThree(t *testing.T) {
 		t.Error(b)
 	}
 	t.Logf("%+v; died at %v of %v", h.sum, passed, tried)
+}
+
+// TestCrashesOverSSH is a short form of what "make crashes DB=ssh" does: it goes to a few points,
+// which are others each time.
+func TestCrashesOverSSH(t *testing.T) {
+	seed := seedOf(t)
+	h := open(t, overSSH(testenv.SSHD(t, testenv.SSHOptions{})))
+	points := h.points()
+	if testenv.Long() {
+		h.storms(t.Context(), seed, 150, stormStrikes)
+	} else {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		rnd.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+		points = points[:3]
+	}
+	tour := newTour(seed, 1, points)
+	for round := seed; tour.must(); round++ {
+		tour.round(h.die(t.Context(), round, 30, tour.next()))
+	}
+	for _, b := range append(tour.report(h.out), h.sum.Broken...) {
+		t.Error(b)
+	}
+	t.Logf("%+v", h.sum)
 }
 
 func TestTheTourGoesToEveryPoint(t *testing.T) {

@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
@@ -15,6 +19,8 @@ import (
 type layout struct {
 	// server has a database for each round. Nil: a round has that of its folder, and one process.
 	server *testenv.Server
+	// far is the machine on which programs run. Nil: they run on those of the processes.
+	far *testenv.SSH
 	// folders has the data folder of each process, by its name in the folder of the round. A folder
 	// is a machine.
 	folders []string
@@ -24,6 +30,10 @@ type layout struct {
 
 // onSQLite is one process on a folder.
 func onSQLite() layout { return layout{folders: []string{"data"}, jobs: 60} }
+
+// overSSH is one process on a folder, whose programs run on another machine. They come into a folder
+// of the round, too, which is theirs.
+func overSSH(far *testenv.SSH) layout { return layout{far: far, folders: []string{"data"}, jobs: 60} }
 
 // onPostgres is three processes, two on one machine and one on another. Death is known by the lease
 // alone here, so it is short.
@@ -42,9 +52,24 @@ func newLayout(ctx context.Context, db string) (l layout, end func(), err error)
 			return layout{}, nil, err
 		}
 		return onPostgres(server), server.Stop, nil
+	case "ssh":
+		far, err := testenv.StartSSHD(testenv.SSHOptions{})
+		if err != nil {
+			return layout{}, nil, err
+		}
+		return overSSH(far), far.Close, nil
 	}
 	return layout{}, nil, fmt.Errorf(
-		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite or postgres", db)
+		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite, postgres or ssh", db)
+}
+
+// points returns the names of the points at which processes die: where programs run on another
+// machine those that have to do with programs.
+func (l *layout) points() []string {
+	if l.far == nil {
+		return crash.Near()
+	}
+	return slices.DeleteFunc(crash.Far(), func(p string) bool { return strings.HasPrefix(p, "store.") })
 }
 
 // many reports whether there are several processes.
@@ -82,4 +107,49 @@ func (l *layout) admin(ctx context.Context, statement string) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	_, err = conn.Exec(ctx, statement)
 	return err
+}
+
+// farName is the name of the system of the other machine.
+const farName = "far"
+
+// farFolder is the folder of a round for the programs of the other machine; empty: there is none.
+func (r *round) farFolder() string {
+	if r.h.far == nil {
+		return ""
+	}
+	return filepath.Join(r.dir, farName)
+}
+
+// farSystem is the file with the document of the system. The process that has the data folder puts
+// its machine into it.
+func (r *round) farSystem() string { return filepath.Join(r.dir, "system") }
+
+// makeFar lets the account of the other machine write into its folder of the round and into the
+// ledger.
+func (r *round) makeFar() error {
+	s := r.h.far
+	if s == nil {
+		return nil
+	}
+	doc := fmt.Sprintf(`{"name": %q, "work": %q, "host": {"kind": "ssh", "address": %q, "port": %d, "user": %q,
+		"identities": [%q], "host_keys": [%q], "from": "MACHINE"}}`,
+		farName, r.farFolder(), s.Host, s.Port, s.User, s.Key, s.HostKey)
+	if err := os.WriteFile(r.farSystem(), []byte(doc), 0o600); err != nil {
+		return err
+	}
+	for _, dir := range []string{r.h.dir, r.dir} {
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // it is to go through
+			return err
+		}
+	}
+	if err := os.WriteFile(r.ledger(), nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(r.ledger(), 0o666); err != nil { //nolint:gosec // it is to write
+		return err
+	}
+	if err := os.Mkdir(r.farFolder(), 0o700); err != nil {
+		return err
+	}
+	return os.Chown(r.farFolder(), s.UID, s.GID)
 }

@@ -10,6 +10,9 @@
 // the others go on. They are started again until all jobs have ended, and then the database, the
 // folders, the processes of this machine, and a ledger that the jobs themselves write are compared.
 //
+// With ssh in place of a database there is one process on SQLite, and its programs run on another
+// machine, over a private SSH server.
+//
 // Nothing tells a job that kills its processes from one that is at work whenever a storm strikes.
 // So a few innocents may end as POISON: "poison" counts them, and the check holds each to the rule,
 // five deaths in a row and in the last three of them no other suspect.
@@ -31,12 +34,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/proof/victims"
 )
 
 func main() {
-	db := flag.String("db", "sqlite", "the database: sqlite, with one process; or postgres, a private server with three")
+	db := flag.String("db", "sqlite", "the database: sqlite, with one process; postgres, a private server with three; "+
+		"or ssh, which is sqlite, with the programs on another machine")
 	seconds := flag.Int("seconds", 60, "how long to go on; the first storm and the named points are never cut short")
 	seed := flag.Uint64("seed", 0, "seed of loads and moments; 0: a random one")
 	jobs := flag.Int("jobs", 500, "jobs of a storm")
@@ -90,13 +93,13 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 
 	end := time.Now().Add(d)
 	h.storms(ctx, seed, jobs, stormStrikes)
-	points := newTour(seed, 3, crash.Near())
+	points := newTour(seed, 3, h.layout.points())
 	for round := seed; ctx.Err() == nil; round++ {
 		if !points.must() && !time.Now().Before(end) {
 			break
 		}
 		if entries := points.next(); len(entries) > 0 {
-			points.round(h.points(ctx, round, l.jobs, entries))
+			points.round(h.die(ctx, round, l.jobs, entries))
 			continue
 		}
 		h.storms(ctx, round+1, jobs, stormStrikes)

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// points lets processes die at the named points: each at one after the other, while the others go
+// die lets processes die at the named points: each at one after the other, while the others go
 // on. It returns the entries that were tried, as far as there was work left, and those of them that
 // were passed.
-func (h *harness) points(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
+func (h *harness) die(ctx context.Context, seed uint64, jobs int, entries []entry) (tried, passed []entry) {
 	r := h.begin(ctx, "points", seed, jobs)
 	q := &queue{left: slices.Clone(entries)}
 	r.first(ctx, q)

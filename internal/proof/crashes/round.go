@@ -102,6 +102,9 @@ func (r *round) make(ctx context.Context) (err error) {
 	if err := os.WriteFile(r.ledger()+".input", []byte("an input\n"), 0o600); err != nil {
 		return err
 	}
+	if err := r.makeFar(); err != nil {
+		return err
+	}
 	r.path = os.Getenv("PATH")
 	if wait := slowness[r.seed%uint64(len(slowness))]; wait > 0 {
 		slow := filepath.Join(r.dir, "slow")

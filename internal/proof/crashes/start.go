@@ -46,6 +46,9 @@ func (r *round) start(ctx context.Context, i int, at string, lease time.Duration
 		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
 		"--machine", fmt.Sprint(slices.Index(machines, folder)), "--machines", fmt.Sprint(len(machines)),
 	}
+	if r.h.far != nil {
+		args = append(args, "--system", r.farSystem())
+	}
 	if lease = cmp.Or(lease, r.h.lease); lease > 0 {
 		args = append(args, "--lease", lease.String())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ func most(key string) int {
 	switch {
 	case job.Ordered(key):
 		return 1
-	case key == job.SystemKey(job.SystemLocal):
+	case key == job.SystemKey(job.SystemLocal), key == job.SystemKey(farName):
 		return 8
 	}
 	return 2
@@ -52,7 +53,7 @@ func (c *checker) turns(ctx context.Context) {
 		}
 		keys := spec.Limits
 		if j.Program() {
-			keys = append(keys, job.SystemKey(job.SystemLocal))
+			keys = append(keys, job.SystemKey(cmp.Or(spec.System, job.SystemLocal)))
 		}
 		for _, key := range keys {
 			if !slices.Contains(j.Limits, key) {

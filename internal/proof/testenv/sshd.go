@@ -37,6 +37,9 @@ type SSHOptions struct {
 	// Lines are added to its configuration. They come first, and sshd takes the first value it
 	// reads.
 	Lines []string
+	// Boots says that the server can be booted as a machine can, see [SSH.Reboot]. Only root can
+	// make such a server: else the test is skipped.
+	Boots bool
 }
 
 // SSH is a private OpenSSH server. One test owns it, and its methods are called one at a time.
@@ -58,7 +61,8 @@ type SSH struct {
 	dir    string
 	config string
 	child  *child
-	left   []int // processes of connections that outlived a listener
+	left   []int  // processes of connections that outlived a listener
+	boot   string // a file with the boot id that its sessions see; empty: that of this machine
 }
 
 // noise is what the login files of the users of SSHD print.
@@ -73,18 +77,26 @@ func SSHD(tb testing.TB, o SSHOptions) *SSH {
 	if testing.Short() {
 		tb.Skip("-short: it starts sshd")
 	}
-	s := &SSH{Host: "127.0.0.1"}
-	err := s.open(o)
-	if s.dir != "" {
-		tb.Cleanup(s.close)
-	}
+	s, err := StartSSHD(o)
 	if errors.Is(err, ErrMissing) {
 		missing(tb, err)
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(s.Close)
 	return s
+}
+
+// StartSSHD starts a server of the caller's own, who must call [SSH.Close]. The error has
+// [ErrMissing] in its chain if this machine lacks something that it needs.
+func StartSSHD(o SSHOptions) (*SSH, error) {
+	s := &SSH{Host: "127.0.0.1"}
+	if err := s.open(o); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *SSH) open(o SSHOptions) (err error) {
@@ -94,6 +106,9 @@ func (s *SSH) open(o SSHOptions) (err error) {
 	}
 	if err := s.account(cmp.Or(o.Shell, "sh")); err != nil {
 		return err
+	}
+	if _, err := exec.LookPath("unshare"); o.Boots && (err != nil || os.Getuid() != 0) {
+		return fmt.Errorf("a machine that boots is %w: it needs root, and unshare of util-linux", ErrMissing)
 	}
 	if s.dir, err = os.MkdirTemp("", "pawl-sshd-"); err != nil {
 		return err
@@ -111,6 +126,12 @@ func (s *SSH) open(o SSHOptions) (err error) {
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "authorized_keys"), []byte(key+"\n"), 0o644); err != nil {
 		return err
+	}
+	if o.Boots {
+		s.boot = filepath.Join(s.dir, "boot_id")
+		if err := s.newBoot(); err != nil {
+			return err
+		}
 	}
 	server := "internal-sftp"
 	for _, name := range []string{"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server"} {
@@ -231,7 +252,14 @@ func (s *SSH) start(bin string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(context.Background(), bin, "-D", "-e", "-f", file)
+	args := []string{bin, "-D", "-e", "-f", file}
+	if s.boot != "" {
+		args = append([]string{
+			"unshare", "--mount", "--propagation", "private", "sh", "-c",
+			`mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, s.boot,
+		}, args...)
+	}
+	cmd := exec.CommandContext(context.Background(), args[0], args[1:]...)
 	cmd.WaitDelay = 50 * time.Millisecond // connections outlive the listener, and hold the pipe of its log
 	c, err := startChild(ctx, cmd, "Server listening on")
 	if err != nil {
@@ -314,6 +342,47 @@ func sshProcesses() map[int]int {
 	return all
 }
 
+// Reboot does what a machine does that loses its power and is started again: the server, all
+// connections and all programs that were started through it are gone at once, and then there is a
+// server with another boot id. The server must be one that boots.
+func (s *SSH) Reboot(tb testing.TB) {
+	tb.Helper()
+	s.PowerOff(tb)
+	s.Start(tb)
+}
+
+// PowerOff is the first half of [SSH.Reboot]; [SSH.Start] is the other one.
+func (s *SSH) PowerOff(tb testing.TB) {
+	tb.Helper()
+	mounts := func(pid int) string {
+		at, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)) // it may have ended
+		return at
+	}
+	machine := mounts(s.child.cmd.Process.Pid)
+	if s.boot == "" || machine == "" || machine == mounts(os.Getpid()) {
+		tb.Fatal("this server is no machine of its own")
+	}
+	// Those that are stopped start nothing more.
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGSTOP, syscall.SIGKILL} {
+		names, _ := filepath.Glob("/proc/[0-9]*")
+		for _, name := range names {
+			if pid, _ := strconv.Atoi(filepath.Base(name)); mounts(pid) == machine {
+				_ = syscall.Kill(pid, sig)
+			}
+		}
+	}
+	s.child.end(syscall.SIGKILL)
+	if err := s.newBoot(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (s *SSH) newBoot() error {
+	id := strings.ToLower(rand.Text() + rand.Text())[:32]
+	id = strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
+	return os.WriteFile(s.boot, []byte(id+"\n"), 0o644)
+}
+
 // Log returns the end of what the server has logged since it was last started.
 func (s *SSH) Log() string { return s.child.log.String() }
 
@@ -340,11 +409,14 @@ func (s *SSH) Authorize(tb testing.TB, keys ...string) {
 	}
 }
 
-func (s *SSH) close() {
+// Close ends the server and all connections, and removes what it has in files.
+func (s *SSH) Close() {
 	if s.child != nil {
 		s.Kill()
 	}
-	_ = os.RemoveAll(s.dir)
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
 }
 
 // NewSSHKey makes a key, writes it to a file and to file.pub, and returns its public half, as in

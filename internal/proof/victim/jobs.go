@@ -123,7 +123,13 @@ func (l *load) program(c *loadJob, i, millis int) {
 		c.Spec.Archive.To = filepath.Join(filepath.Dir(l.ledger), "archive", "to-${PAWL_JOB_ID}")
 	}
 	c.Spec.Retry = constant(2, 10*time.Millisecond)
+	if l.system != "" {
+		c.Spec.System = farSystem
+	}
 }
+
+// farSystem is the name of the system in the document that a load is given.
+const farSystem = "far"
 
 // endless reports whether job number i is a program that ends only when somebody ends it.
 func endless(i int) bool { return i%30 == 12 }
@@ -165,7 +171,12 @@ var (
 
 // loadLimits are those of the load. They are so low that jobs wait for turns, and
 // internal/proof/crashes knows them.
-var loadLimits = []job.Limit{releases, {Key: "lab/*", Most: 2}, {Key: job.SystemKey(job.SystemLocal), Most: 8}}
+var loadLimits = []job.Limit{
+	releases,
+	{Key: "lab/*", Most: 2},
+	{Key: job.SystemKey(job.SystemLocal), Most: 8},
+	{Key: job.SystemKey(farSystem), Most: 8},
+}
 
 // test finds every other time, at random, that a thing is there again, and never what a person has.
 func (*load) test(_ context.Context, params map[string]string) error {

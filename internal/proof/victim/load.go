@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -50,6 +51,7 @@ func loadCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&l.ledger, "ledger", "", "file to which jobs append what they did")
+	cmd.Flags().StringVar(&l.system, "system", "", "file with the document of the system on which programs run")
 	cmd.Flags().IntVar(&l.jobs, "jobs", 500, "how many jobs")
 	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
 	cmd.Flags().IntVar(&l.machine, "machine", 0, "which of the machines this is, from 0")
@@ -66,6 +68,7 @@ func loadCommand() *cobra.Command {
 // beside it that has .input behind its name.
 type load struct {
 	ledger            string
+	system            string // a file; empty: programs run on this machine
 	jobs              int
 	seed              uint64
 	machine, machines int
@@ -138,6 +141,9 @@ func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error 
 			return err
 		}
 	}
+	if err := l.makeSystem(ctx, n); err != nil {
+		return err
+	}
 	ids, err := l.submit(ctx, n)
 	if err != nil {
 		return err
@@ -149,6 +155,24 @@ func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error 
 		}
 	}
 	return buried(ctx, n)
+}
+
+// makeSystem makes the system on which programs run, if they do so elsewhere.
+func (l *load) makeSystem(ctx context.Context, n *node.Node) error {
+	if l.system == "" {
+		return nil
+	}
+	doc, err := os.ReadFile(l.system)
+	if err != nil {
+		return err
+	}
+	machine, err := os.ReadFile(filepath.Join(n.Dir, "machine"))
+	if err != nil {
+		return err
+	}
+	doc = bytes.ReplaceAll(doc, []byte("MACHINE"), bytes.TrimSpace(machine))
+	_, _, err = n.Systems().Apply(ctx, doc, pawl.AnyVersion)
+	return err
 }
 
 // buried returns when each session has ended whose lease is over.

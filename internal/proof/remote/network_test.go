@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// seed returns the seed of a test: a random one, unless $PAWL_TEST_SEED names one.
+func seed(t *testing.T) *rand.Rand {
+	n := rand.Uint64N(1 << 32)
+	if v := os.Getenv("PAWL_TEST_SEED"); v != "" {
+		var err error
+		if n, err = strconv.ParseUint(v, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("PAWL_TEST_SEED=%d", n)
+	return rand.New(rand.NewPCG(n, 0))
+}
+
+// The connection is cut at any byte of a job, in either direction: of its dial, its staging, its
+// launch, its end, its archive. It is launched once and finishes.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"})
+	w := open(t)
+	rnd, cuts := seed(t), 6
+	if testenv.Long() {
+		cuts = 100
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	at := map[job.State]int{}
+	for i := range 4 {
+		name := fmt.Sprintf("lab%d", i)
+		p := testenv.NewProxy(t, s.Addr())
+		w.system(name, s, p.Port)
+		moment := rnd.Float64()
+		all.Go(func() {
+			d := testenv.Direction(i % 2)
+			program := w.program(name, "")
+			if i >= 2 { // most bytes are not of files
+				program.Inputs[0].From = w.small
+			}
+			p.Cut()
+			w.finished(w.submit(program)...)
+			passed := p.Passed(d) // with the dial
+			for n := range cuts {
+				p.Cut() // the job begins with a dial
+				p.CutAfter(d, int64((float64(n)+moment)*float64(passed)/float64(cuts)))
+				ids := w.submit(program)
+				w.finished(ids...)
+				if !p.Uncut(d) {
+					continue // the job took fewer bytes
+				}
+				mu.Lock()
+				for _, state := range w.blockedAt(ids[0]) {
+					at[state]++
+				}
+				mu.Unlock()
+			}
+			w.empty(w.work(name, s))
+		})
+	}
+	all.Wait()
+	t.Logf("jobs were blocked in %v", at)
+}
+
+// What is sent arrives late.
+func TestLatency(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	p := testenv.NewProxy(t, s.Addr())
+	w.system("lab", s, p.Port)
+	p.Delay(30 * time.Millisecond)
+	w.finished(w.submit(w.program("lab", ""), w.program("lab", ""), w.program("lab", ""))...)
+	w.empty(w.work("lab", s))
+}
+
+// Connections are reset before they begin, as by a server that has too many logins (MaxStartups),
+// or by a firewall.
+func TestResetDial(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	p := testenv.NewProxy(t, s.Addr())
+	w.system("lab", s, p.Port)
+	for _, n := range []int{1, 6} {
+		p.Cut()
+		p.Reset(n)
+		w.finished(w.submit(w.program("lab", ""))...)
+	}
+	w.empty(w.work("lab", s))
+}
+
+// Nothing passes for a while: neither requests nor answers, or both. Then what was sent arrives.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	for name, held := range map[string][]testenv.Direction{
+		"up": {testenv.Up}, "down": {testenv.Down}, "both": {testenv.Up, testenv.Down},
+	} {
+		p := testenv.NewProxy(t, s.Addr())
+		w.system(name, s, p.Port)
+		t.Run(name, func(t *testing.T) {
+			goOn := w.dir + "/go-" + name
+			before := w.submit(w.program(name, goOn), w.program(name, goOn))
+			for _, id := range before {
+				w.until("it runs", id, running)
+			}
+			p.Hold(held...)
+			if err := os.WriteFile(goOn, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			during := w.submit(w.program(name, ""), w.program(name, ""))
+			for _, id := range during {
+				w.until("it is at work", id, func(j *job.Job) bool { return j.Custody == job.Worker })
+			}
+			if testenv.Long() { // until the connection is given up
+				w.until("the trouble is known", during[0], blocked)
+				w.silent(before[0], name)
+			}
+			p.Hold()
+			w.finished(append(before, during...)...)
+			w.empty(w.work(name, s))
+		})
+	}
+}
+
+// silent waits until people see that a system does not answer.
+func (w *world) silent(id job.ID, system string) {
+	w.t.Helper()
+	w.eventually("the system is silent", func() bool {
+		v, err := w.View(w.t.Context(), id)
+		return err == nil && v.SystemSilent != nil && v.SystemSilent.System == system
+	})
+}
+
+// A connection is half open: the server is gone without a word. The keepalive notices, which takes
+// so long that a short test only sees the job go on.
+func TestHalfOpen(t *testing.T) {
+	t.Parallel()
+	if !testenv.Long() {
+		t.Skip("it waits for keepalives: make test-long")
+	}
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	p := testenv.NewProxy(t, s.Addr())
+	w.system("lab", s, p.Port)
+	goOn := w.dir + "/go"
+	ids := w.submit(w.program("lab", goOn))
+	w.until("it runs", ids[0], running)
+	p.Strand()
+	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, w.submit(w.program("lab", ""))...)
+	w.finished(ids...)
+	w.empty(w.work("lab", s))
+}

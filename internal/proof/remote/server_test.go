@@ -1,0 +1,234 @@
+package remote
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
+)
+
+// The server is killed with twenty jobs under way, half of which are being staged. These are one
+// group; the others run on, and say since when the system is silent. When the server is back, all
+// finish, each launched once.
+func TestServerGone(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	p := testenv.NewProxy(t, s.Addr())
+	w.system("lab", s, p.Port)
+	goOn := w.dir + "/go"
+	var run, stage []job.Spec
+	for range 10 {
+		run, stage = append(run, w.program("lab", goOn)), append(stage, w.program("lab", ""))
+	}
+	ran := w.submit(run...)
+	for _, id := range ran {
+		w.until("it runs", id, running)
+	}
+	p.Hold(testenv.Up) // so that none of the others is staged to its end
+	staged := w.submit(stage...)
+	w.eventually("the others are under way", func() bool {
+		n := 0
+		for _, id := range staged {
+			if j, err := w.Job(t.Context(), id); err == nil && j.Custody == job.Worker {
+				n++
+			}
+		}
+		return n >= 8 // as many as are prepared at once
+	})
+	s.Kill()
+	p.Hold()
+	for _, id := range ran {
+		w.silent(id, "lab")
+	}
+	v, err := w.View(t.Context(), ran[0])
+	if err != nil || v.State != job.Running || !strings.Contains(v.Why, "system lab does not answer since ") {
+		t.Errorf("%s: %s, %v", v.State, v.Why, err)
+	}
+	w.eventually("the others are blocked, or wait", func() bool {
+		for _, id := range staged {
+			if j, err := w.Job(t.Context(), id); err != nil || j.Custody == job.Worker {
+				return false
+			}
+		}
+		return true
+	})
+	all, err := w.Blocked(t.Context())
+	if err != nil || len(all) != 1 || all[0].Tester != "connection" {
+		t.Errorf("groups: %+v, %v", all, err)
+	}
+	if err := os.WriteFile(goOn, nil, 0o644); err != nil { // they end, and nobody can tell of it
+		t.Fatal(err)
+	}
+	s.Start(t)
+	w.finished(append(ran, staged...)...)
+	w.empty(w.work("lab", s))
+	if all, err := w.Blocked(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("groups: %+v, %v", all, err)
+	}
+}
+
+// A server that grants few sessions, and lets one log in at a time, runs whole jobs side by side.
+func TestFewSessions(t *testing.T) {
+	t.Parallel()
+	for _, sessions := range []int{1, 2} {
+		t.Run(fmt.Sprint(sessions), func(t *testing.T) {
+			t.Parallel()
+			s := testenv.SSHD(t, testenv.SSHOptions{MaxSessions: sessions, MaxStartups: "1"})
+			w := open(t)
+			w.system("lab", s, s.Port)
+			specs := make([]job.Spec, 8)
+			for i := range specs {
+				specs[i] = w.program("lab", "")
+			}
+			ids := w.submit(specs...)
+			endless := w.submit(w.program("lab", "/never"))
+			w.until("it runs", endless[0], running)
+			if _, err := w.Cancel(t.Context(), endless...); err != nil {
+				t.Fatal(err)
+			}
+			w.finished(ids...)
+			if j, err := w.Wait(t.Context(), endless[0]); err != nil || j.State != job.Canceled {
+				t.Errorf("%s (%s: %s), %v", j.State, j.Code, j.Message, err)
+			}
+		})
+	}
+}
+
+// The server has another key. Its jobs wait until somebody trusts it; what runs, runs on.
+func TestKeyReplaced(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	goOn := w.dir + "/go"
+	ids := w.submit(w.program("lab", goOn))
+	w.until("it runs", ids[0], running)
+	s.ReplaceHostKey(t)
+	ids = append(ids, w.submit(w.program("lab", ""))...)
+	w.until("the other is blocked", ids[1], func(j *job.Job) bool { return j.Code == job.HostKeyChanged })
+	w.silent(ids[0], "lab")
+	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.system("lab", s, s.Port) // with the new key, as pawl systems trust writes it
+	w.finished(ids...)
+	w.empty(w.work("lab", s))
+}
+
+// The account is refused for a while, as while the folder with its keys is not mounted.
+func TestAccountRefused(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	key, err := os.ReadFile(s.Key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := open(t)
+	w.system("lab", s, s.Port)
+	w.finished(w.submit(w.program("lab", ""))...)
+	s.Authorize(t)
+	s.Cut()
+	ids := w.submit(w.program("lab", ""))
+	w.until("it is blocked", ids[0], blocked)
+	w.eventually("the test says why", func() bool {
+		all, err := w.Blocked(t.Context())
+		return err == nil && len(all) == 1 && strings.Contains(all[0].Result, "does not let this account in")
+	})
+	s.Authorize(t, strings.TrimSpace(string(key)))
+	w.finished(ids...)
+}
+
+// An account that has never let the service in fails jobs soon, also after a restart. One that has
+// does not.
+func TestFirstLogin(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	key, err := os.ReadFile(s.Key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Authorize(t)
+	w := open(t)
+	w.system("lab", s, s.Port)
+	refused := func(code job.Code) []job.ID {
+		t.Helper()
+		ids := w.submit(w.program("lab", ""))
+		w.until("it is blocked by "+string(code), ids[0], func(j *job.Job) bool { return blocked(j) && j.Code == code })
+		return ids
+	}
+	again := func() {
+		t.Helper()
+		w.stop()
+		w.start()
+	}
+	ids := refused(job.FirstAuthenticationFailed)
+	again()
+	if errs, err := w.ActOnJobs(t.Context(), groups.Release, ids...); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+	w.until("it is blocked anew", ids[0], func(j *job.Job) bool {
+		return blocked(j) && j.Code == job.FirstAuthenticationFailed && j.Recoveries > 0
+	})
+	s.Authorize(t, strings.TrimSpace(string(key)))
+	w.finished(ids...)
+	s.Authorize(t)
+	again()
+	ids = refused(job.AuthenticationFailed)
+	s.Authorize(t, strings.TrimSpace(string(key)))
+	w.finished(ids...)
+}
+
+// An outage goes from one condition to the next. It is one group all the time.
+func TestOneGroup(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	key, err := os.ReadFile(s.Key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := open(t)
+	w.system("lab", s, s.Port)
+	w.finished(w.submit(w.program("lab", ""))...)
+	for _, c := range job.Codes { // nobody tests it but this test
+		if c.Recoverable {
+			w.apply(fmt.Sprintf(`{"name": %q, "stages": [{"every": "1h"}], "max_wait": "48h"}`, c.Code))
+		}
+	}
+	group := ""
+	s.Kill()
+	ids := w.submit(w.program("lab", ""))
+	is := func(code job.Code) {
+		t.Helper()
+		w.until("it is blocked by "+string(code), ids[0], func(j *job.Job) bool { return blocked(j) && j.Code == code })
+		all, err := w.Blocked(t.Context())
+		if err != nil || len(all) != 1 || all[0].Code != code || group != "" && all[0].Key != group {
+			t.Fatalf("%+v, %v; want group %s", all, err, group)
+		}
+		group = all[0].Key
+	}
+	again := func() {
+		t.Helper()
+		if errs, err := w.ActOnJobs(t.Context(), groups.Release, ids...); err != nil || errs[0] != nil {
+			t.Fatal(errs, err)
+		}
+	}
+	is(job.HostRefused)
+	s.Start(t)
+	s.ReplaceHostKey(t)
+	again()
+	is(job.HostKeyChanged)
+	w.system("lab", s, s.Port)
+	s.Authorize(t)
+	again()
+	is(job.AuthenticationFailed)
+	s.Authorize(t, strings.TrimSpace(string(key)))
+	if _, err := w.ActOnGroup(t.Context(), groups.TryNow, group); err != nil {
+		t.Fatal(err)
+	}
+	w.finished(ids...)
+}
