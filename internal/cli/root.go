@@ -24,6 +24,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/programs"
+	"github.com/pawl-jobs/pawl/internal/bench/remote"
 	"github.com/pawl-jobs/pawl/internal/cli/admin"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
@@ -84,7 +85,8 @@ pawl help exit-codes says what the exit codes mean.`,
 	target.Flags(root)
 	term.QuietFlag(root)
 	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(p.More), []*cobra.Command{
-		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand), versionCommand(), term.ExitTopic(),
+		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand,
+			remote.Command), versionCommand(), term.ExitTopic(),
 	}, p.Commands) {
 		term.CheckArgs(c)
 		if c.Name() != "run" { // it asks first

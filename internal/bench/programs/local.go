@@ -9,20 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
-	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
-	"github.com/pawl-jobs/pawl/internal/node"
-	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // localParts are the parts of the benchmark, in the order in which they are measured.
@@ -112,12 +106,12 @@ func (f *localFigures) Rows(row func(name, format string, args ...any)) {
 
 func (b *localBench) measure(ctx context.Context, m *bench.Measurement) (_ bench.Figures, err error) {
 	if slices.Contains(b.only, "sleep") {
-		if err := thisMachinesRoom(m.Dir).refuse(b.sleepers); err != nil {
+		if err := bed.RoomFor(m.Dir).Refuse(b.sleepers, "sleepers"); err != nil {
 			return nil, err
 		}
 	}
 	// Programs outlive their service; those of a benchmark must not.
-	defer func() { err = errors.Join(err, endPrograms(m.Dir)) }()
+	defer func() { err = errors.Join(err, bed.EndPrograms(m.Dir)) }()
 	f := &localFigures{Machine: m.Machine}
 	parts := map[string]func(ctx context.Context, m *bench.Measurement, dir string) error{
 		"run": func(ctx context.Context, _ *bench.Measurement, dir string) (err error) {
@@ -151,163 +145,4 @@ func (b *localBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 		}
 	}
 	return f, nil
-}
-
-// A programBed is a service that runs programs, wired as pawl run does it, on a fresh folder.
-type programBed struct {
-	*node.Node
-	ctx    context.Context // ends when the service does
-	cancel context.CancelCauseFunc
-	ended  chan error
-}
-
-// openPrograms starts a service in dir and waits until it has run a program.
-func openPrograms(ctx context.Context, dir string, o node.Options) (_ *programBed, err error) {
-	o.Unlimited = true // what a benchmark limits it sets itself
-	n, err := node.Open(ctx, dir, o)
-	if err != nil {
-		return nil, err
-	}
-	p := &programBed{Node: n, ended: make(chan error, 1)}
-	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	go func() {
-		err := n.Run(p.ctx)
-		if err == nil {
-			err = p.ctx.Err()
-		}
-		p.cancel(err) // whoever waits for the service hears that it is gone
-		p.ended <- err
-	}()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close())
-		}
-	}()
-	warm, err := p.Submit(p.ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}}})
-	if err != nil {
-		return nil, err
-	}
-	j, err := p.Wait(p.ctx, warm[0].ID)
-	if err == nil && j.State != job.Finished {
-		err = fmt.Errorf("the program true is %s: %s", j.State, j.Message)
-	}
-	return p, err
-}
-
-// close stops the service in good order. Programs go on.
-func (p *programBed) close() error {
-	p.cancel(nil)
-	err := <-p.ended
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = nil
-	}
-	return errors.Join(err, p.Node.Close())
-}
-
-// submit submits n jobs that spec describes, as a batch job would be.
-func (p *programBed) submit(n int, spec func(i int) job.Spec) (ids []job.ID, err error) {
-	const batch = 1000
-	for from := 0; from < n; from += batch {
-		reqs := make([]pawl.Request, min(batch, n-from))
-		for i := range reqs {
-			reqs[i].Spec = spec(from + i)
-		}
-		answers, err := p.Submit(p.ctx, reqs...)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range answers {
-			ids = append(ids, a.ID)
-		}
-	}
-	return ids, nil
-}
-
-// counted waits until done is true of the numbers of jobs in each state, and returns the moment at
-// which the question that found it so was asked. It asks when there is news, and so rarely that
-// this takes a twentieth of a core at the most.
-func (p *programBed) counted(done func(map[job.State]int) bool) (time.Time, error) {
-	news, err := p.Bus.Subscribe(p.ctx, engine.NewsTopic)
-	if err != nil {
-		return time.Time{}, err
-	}
-	defer news.Close()
-	for {
-		asked := time.Now()
-		count, err := p.Count(p.ctx, nil)
-		if err != nil {
-			return asked, err
-		}
-		counts := count.States
-		if counts[job.Failed] > 0 {
-			return asked, fmt.Errorf("%d of the jobs of the benchmark failed; the first: %w", counts[job.Failed],
-				p.failure())
-		}
-		if done(counts) {
-			return asked, nil
-		}
-		if err := bench.Wait(p.ctx, max(10*time.Millisecond, 20*time.Since(asked))); err != nil {
-			return asked, err
-		}
-		select {
-		case <-news.Messages():
-			for len(news.Messages()) > 0 {
-				<-news.Messages()
-			}
-		case <-news.Lost():
-		case <-p.ctx.Done():
-			return asked, context.Cause(p.ctx)
-		}
-	}
-}
-
-// failure returns why a job failed.
-func (p *programBed) failure() error {
-	page, err := p.List(p.ctx, store.Query{Filter: job.WhereState(job.Failed), Limit: 1})
-	if err != nil {
-		return err
-	}
-	for _, j := range page.Jobs {
-		return fmt.Errorf("%s: %s", j.Code, j.Message)
-	}
-	return errors.New("gone")
-}
-
-// endPrograms kills whatever runs in dir, which nobody else uses, and waits until it is gone.
-func endPrograms(dir string) error {
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	for wait := time.Millisecond; ; wait *= 2 {
-		left := programsIn(dir)
-		if len(left) == 0 {
-			return nil
-		}
-		if wait > 10*time.Second {
-			return fmt.Errorf("processes that do not end are left: %v", left)
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
-		}
-		<-time.After(wait)
-	}
-}
-
-// programsIn returns the processes whose working folder is dir or below it.
-func programsIn(dir string) (pids []int) {
-	names, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return nil
-	}
-	for _, name := range names {
-		at, err := os.Readlink(name + "/cwd")
-		if err != nil || at != dir && !strings.HasPrefix(at, dir+"/") {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(name)); err == nil && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

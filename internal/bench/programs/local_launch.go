@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -83,11 +84,11 @@ func laneSlots(n int) map[job.Lane]int {
 func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.Options,
 	f *launchFigures,
 ) (_ time.Duration, err error) {
-	p, err := openPrograms(ctx, dir, o)
+	p, err := bed.Open(ctx, dir, o)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
+	defer func() { err = errors.Join(err, p.Close()) }()
 	spec := job.Spec{
 		Command: launched, Inputs: []job.Input{{From: input}},
 		Archive: &job.Archive{Include: []string{"out"}, Required: []string{"out"}},
@@ -96,10 +97,10 @@ func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.O
 	done := func(n int) func(map[job.State]int) bool {
 		return func(counts map[job.State]int) bool { return counts[job.Finished] == n+bench.WarmJobs }
 	}
-	if _, err := p.submit(warm, func(int) job.Spec { return spec }); err != nil {
+	if _, err := p.SubmitAll(warm, func(int) job.Spec { return spec }); err != nil {
 		return 0, err
 	}
-	if _, err := p.counted(done(warm)); err != nil {
+	if _, err := p.Counted(done(warm)); err != nil {
 		return 0, err
 	}
 	if b.profile != "" {
@@ -111,10 +112,10 @@ func (b *localBench) launchPawl(ctx context.Context, dir, input string, o node.O
 	}
 	statements := p.Store.Statements()
 	begin, used, usedByPrograms := time.Now(), bench.UsedCPU(), usedByChildren()
-	if _, err := p.submit(b.jobs, func(int) job.Spec { return spec }); err != nil {
+	if _, err := p.SubmitAll(b.jobs, func(int) job.Spec { return spec }); err != nil {
 		return 0, err
 	}
-	end, err := p.counted(done(warm + b.jobs))
+	end, err := p.Counted(done(warm + b.jobs))
 	if err != nil {
 		return 0, err
 	}

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -59,26 +57,6 @@ func (f *sleepFigures) Rows(row func(name, format string, args ...any)) {
 // awaken is how many of the sleeping programs are let go, one after another.
 const awaken = 20
 
-// A footprint is what a process has.
-type footprint struct {
-	rss, anon   float64 // MB
-	descriptors int
-	goroutines  int
-}
-
-// ownFootprint is taken after what is garbage was given back, for it is nobody's.
-func ownFootprint() footprint {
-	debug.FreeOSMemory()
-	f := footprint{rss: bench.ResidentMB(), goroutines: runtime.NumGoroutine()}
-	if kb, ok := kilobytes("/proc/self/status", "RssAnon"); ok {
-		f.anon = bench.Rounded(kb/1024, 1)
-	}
-	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-		f.descriptors = len(fds)
-	}
-	return f
-}
-
 // sleep measures what it costs to watch programs that sleep.
 func (b *localBench) sleep(ctx context.Context, m *bench.Measurement, dir string) (_ *sleepFigures, err error) {
 	f := &sleepFigures{Sleepers: b.sleepers, Target: 200, NoticeTarget: 10}
@@ -86,39 +64,39 @@ func (b *localBench) sleep(ctx context.Context, m *bench.Measurement, dir string
 		return nil, err
 	}
 	data := filepath.Join(dir, "pawl")
-	p, err := openPrograms(ctx, data, node.Options{})
+	p, err := bed.Open(ctx, data, node.Options{})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	bed, err := openGate(dir, "bed")
+	defer func() { err = errors.Join(err, p.Close()) }()
+	shut, err := bed.OpenGate(dir, "shut")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, bed.close()) }()
-	gates := make([]*gate, min(awaken, b.sleepers))
+	defer func() { err = errors.Join(err, shut.Close()) }()
+	gates := make([]*bed.Gate, min(awaken, b.sleepers))
 	for i := range gates {
-		if gates[i], err = openGate(dir, fmt.Sprint(i)); err != nil {
+		if gates[i], err = bed.OpenGate(dir, fmt.Sprint(i)); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, gates[i].close()) }()
+		defer func() { err = errors.Join(err, gates[i].Close()) }()
 	}
 
-	before := ownFootprint()
-	if err := forgetPeak(); err != nil {
+	before := bed.OwnFootprint()
+	if err := bed.ForgetPeak(); err != nil {
 		return nil, err
 	}
 	begin := time.Now()
-	ids, err := p.submit(b.sleepers, func(i int) job.Spec {
+	ids, err := p.SubmitAll(b.sleepers, func(i int) job.Spec {
 		if i < len(gates) {
-			return job.Spec{Command: gates[i].command()}
+			return job.Spec{Command: gates[i].Command()}
 		}
-		return job.Spec{Command: []string{"/bin/cat", bed.pipe.Name()}} // it reads for as long as the pipe is open
+		return job.Spec{Command: []string{"/bin/cat", shut.Pipe()}} // it reads for as long as the pipe is open
 	})
 	if err != nil {
 		return nil, err
 	}
-	end, err := p.counted(func(counts map[job.State]int) bool { return counts[job.Running] == b.sleepers })
+	end, err := p.Counted(func(counts map[job.State]int) bool { return counts[job.Running] == b.sleepers })
 	if err != nil {
 		return nil, err
 	}
@@ -126,21 +104,19 @@ func (b *localBench) sleep(ctx context.Context, m *bench.Measurement, dir string
 	fmt.Fprintf(m.Progress, "%d programs sleep after %.1f s\n", b.sleepers, f.Launch)
 
 	used := bench.UsedCPU()
-	if err := bench.Wait(p.ctx, sleepFor); err != nil {
+	if err := bench.Wait(p.Context(), sleepFor); err != nil {
 		return nil, err
 	}
 	f.CPU = bench.Rounded(100*(bench.UsedCPU()-used).Seconds()/sleepFor.Seconds(), 2)
 	f.RSS = bench.ResidentMB() // as it is, before anything is given back
-	if kb, ok := kilobytes("/proc/self/status", "RssAnon"); ok {
-		f.Anon = bench.Rounded(kb/1024, 1)
-	}
-	now := ownFootprint()
-	f.PerSleeper = bench.Rounded((now.rss-before.rss)*1024/float64(b.sleepers), 2)
-	f.Descriptors, f.Goroutines = now.descriptors-before.descriptors, now.goroutines-before.goroutines
+	f.Anon = bed.AnonymousMB()
+	now := bed.OwnFootprint()
+	f.PerSleeper = bench.Rounded((now.RSS-before.RSS)*1024/float64(b.sleepers), 2)
+	f.Descriptors, f.Goroutines = now.Descriptors-before.Descriptors, now.Goroutines-before.Goroutines
 
 	var noticed []time.Duration
 	for i, g := range gates {
-		took, err := p.noticed(g, ids[i], true)
+		took, err := p.Noticed(g, ids[i], true)
 		if err != nil {
 			return nil, err
 		}
@@ -151,19 +127,17 @@ func (b *localBench) sleep(ctx context.Context, m *bench.Measurement, dir string
 	begin = time.Now()
 	rest := ids[len(gates):]
 	for from := 0; from < len(rest); from += 1000 {
-		if _, err := p.Cancel(p.ctx, rest[from:min(from+1000, len(rest))]...); err != nil {
+		if _, err := p.Cancel(p.Context(), rest[from:min(from+1000, len(rest))]...); err != nil {
 			return nil, err
 		}
 	}
-	end, err = p.counted(func(counts map[job.State]int) bool { return counts[job.Canceled] == len(rest) })
+	end, err = p.Counted(func(counts map[job.State]int) bool { return counts[job.Canceled] == len(rest) })
 	if err != nil {
 		return nil, err
 	}
 	f.Cancel = bench.Rounded(end.Sub(begin).Seconds(), 2)
-	f.Left = len(programsIn(data))
-	if kb, ok := kilobytes("/proc/self/status", "VmHWM"); ok {
-		f.Peak = bench.Rounded(kb/1024, 1)
-	}
+	f.Left = len(bed.ProgramsIn(data))
+	f.Peak = bed.PeakMB()
 	fmt.Fprintf(m.Progress, "all are canceled after %.1f s\n", f.Cancel)
 	return f, nil
 }
@@ -174,7 +148,7 @@ const sleepFor = 2 * time.Second
 // bareSleep measures what package os/exec takes for a program that sleeps.
 func (b *localBench) bareSleep(ctx context.Context, dir string, f *sleepFigures) (err error) {
 	f.Bare = min(b.sleepers, 1000)
-	bed, err := openGate(dir, "bare")
+	shut, err := bed.OpenGate(dir, "bare")
 	if err != nil {
 		return err
 	}
@@ -183,20 +157,20 @@ func (b *localBench) bareSleep(ctx context.Context, dir string, f *sleepFigures)
 	defer func() {
 		end() // they are killed: one that has not opened the pipe by now would wait for ever for somebody who writes
 		waits.Wait()
-		err = errors.Join(err, bed.close())
+		err = errors.Join(err, shut.Close())
 	}()
-	before := ownFootprint()
+	before := bed.OwnFootprint()
 	for range f.Bare {
-		cmd := exec.CommandContext(ctx, "/bin/cat", bed.pipe.Name())
+		cmd := exec.CommandContext(ctx, "/bin/cat", shut.Pipe())
 		cmd.Dir = dir
 		if err := cmd.Start(); err != nil {
 			return err
 		}
 		waits.Go(func() { _ = cmd.Wait() }) // how it ends is nobody's concern
 	}
-	now, n := ownFootprint(), float64(f.Bare)
-	f.BarePerSleeper = bench.Rounded((now.rss-before.rss)*1024/n, 2)
-	f.BareDescriptors, f.BareGoroutines = bench.Rounded(float64(now.descriptors-before.descriptors)/n, 2),
-		bench.Rounded(float64(now.goroutines-before.goroutines)/n, 2)
+	now, n := bed.OwnFootprint(), float64(f.Bare)
+	f.BarePerSleeper = bench.Rounded((now.RSS-before.RSS)*1024/n, 2)
+	f.BareDescriptors, f.BareGoroutines = bench.Rounded(float64(now.Descriptors-before.Descriptors)/n, 2),
+		bench.Rounded(float64(now.Goroutines-before.Goroutines)/n, 2)
 	return nil
 }

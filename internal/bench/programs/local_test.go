@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/bench/benchtest"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
@@ -112,7 +111,7 @@ func TestBenchLocal(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		benchtest.WantEmpty(t, dir)
-		if left := programsIn(dir); left != nil {
+		if left := bed.ProgramsIn(dir); left != nil {
 			t.Errorf("processes are left: %v", left)
 		}
 	})
@@ -136,29 +135,4 @@ func TestBenchLocal(t *testing.T) {
 			benchtest.WantEmpty(t, dir)
 		}
 	})
-}
-
-func TestBoundsAreRefusedByName(t *testing.T) {
-	raise := func(to float64) string { return fmt.Sprintf("set it to %.0f", to) }
-	list := bounds{
-		{name: "none", room: math.Inf(1), raise: raise, each: 2},
-		{name: "processes", set: 1000, room: 700, raise: raise, each: 2, spare: 100},
-		{name: "memory", set: 0, room: 50 << 20, raise: raise, each: 1 << 20, spare: 10 << 20, bytes: true},
-	}
-	if err := list.refuse(40); err != nil {
-		t.Errorf("40 fit: %v", err)
-	}
-	var usage *term.UsageError
-	if err := list.refuse(301); !errors.As(err, &usage) {
-		t.Errorf("301 fit: %v", err)
-	} else if diff := cmp.Diff(`301 programs cannot sleep here at once; nothing was started
-  processes leaves room for 700 and 702 are needed: set it to 1002
-  memory leaves room for 50 MB and 311 MB are needed: set it to 273678336
-or give --sleepers 40`, err.Error()); diff != "" {
-		t.Errorf("want - got +:\n%s", diff)
-	}
-	list = append(list, bound{name: "descriptors", set: 10, room: 10, raise: raise, spare: 256})
-	if err := list.refuse(1); err == nil || strings.Contains(err.Error(), "--sleepers") {
-		t.Errorf("no lower number helps: %v", err)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -60,6 +60,10 @@ rate multiplied by it: tapis is all of
   batches    of those that are blocked 10 go on after each test, all at once: no rate of releases holds them
   quotas     no limit holds programs back: who finds that --limit run is blocked, and it is tested once a minute whether fewer do
 
+With --ssh the programs run on a system that a private SSH server serves on the loopback address,
+which local-paper starts itself (Debian: openssh-server). The limit is that of this system. Then
+beside_list_scheduling is efficiency_list, and running_at_most is max_running.
+
 peak_mb is VmHWM: the most memory that this process had in RAM from the submit to the end, the benchmark included.`,
 		Example: "  pawl bench local-paper --jobs 500\n  pawl bench local-paper --speedup 100 --db " +
 			"postgres://localhost/pawl -o json",
@@ -70,6 +74,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 	cmd.Int(&b.slots, "slots", 0, 0, 1000, "slots in each lane (default: those of pawl run)")
 	cmd.Flags().Uint64Var(&b.seed, "seed", 1, "of the times for which programs sleep")
 	cmd.Flags().BoolVar(&b.trouble, "trouble", false, "programs need a file of a server that is away at times")
+	cmd.Flags().BoolVar(&b.ssh, "ssh", false, "programs run on a system that a private SSH server serves")
 	cmd.Flags().StringSliceVar(&b.preset, "preset", nil,
 		"do as another service does: tapis, or some of throttles, batches, quotas")
 	cmd.Timeout(30 * time.Minute)
@@ -81,7 +86,7 @@ peak_mb is VmHWM: the most memory that this process had in RAM from the submit t
 type paperBench struct {
 	jobs, speedup, most, slots int
 	seed                       uint64
-	trouble                    bool
+	trouble, ssh               bool
 	preset                     []string
 	profile                    string
 }
@@ -106,6 +111,7 @@ type paperFigures struct {
 	MaxRunning    int `json:"max_running"`
 
 	*troubleFigures
+	*overSSHFigures
 
 	Submit     float64 `json:"submit_seconds"` // until the last submit was answered
 	Full       float64 `json:"full_seconds"`   // until as many programs ran as may
@@ -117,6 +123,13 @@ type paperFigures struct {
 	Curve      []float64 `json:"running"` // on average, in each part
 	CurveEvery float64   `json:"running_every_seconds"`
 	bench.Machine
+}
+
+// overSSHFigures are told of programs that run over SSH.
+type overSSHFigures struct {
+	System        string  `json:"system"`
+	BesideList    float64 `json:"beside_list_scheduling"`
+	RunningAtMost int     `json:"running_at_most"`
 }
 
 // Rows implements [bench.Figures].
@@ -134,12 +147,20 @@ func (f *paperFigures) Rows(row func(name, format string, args ...any)) {
 	row("running", "%d at most, limit %d; all places taken after %.2f s", f.MaxRunning, f.Limit, f.Full)
 	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most",
 		f.CPUPerJob, f.Programs, f.Statements, f.Peak)
+	if s := f.overSSHFigures; s != nil {
+		row("system", "%s, over SSH", s.System)
+	}
 	row("load", "%d programs on %s, 15-90 s divided by %d, seed %d, submitted within %.2f s", f.Jobs, f.Database,
 		f.Speedup, f.Seed, f.Submit)
 }
 
-// paperSystem is the limit of the system that programs run on which name none.
-const paperSystem = "system/local"
+// system is the name of the system on which the programs run.
+func (b *paperBench) system() string {
+	if b.ssh {
+		return "far"
+	}
+	return job.SystemLocal
+}
 
 // A paperProgram tells that it runs, and becomes one that sleeps. It is one process, as any
 // program, and a cheap one.
@@ -147,7 +168,7 @@ const paperProgram = `echo "$1" >>"$2" && exec "$3" "$4"`
 
 func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench.Figures, err error) {
 	// Programs outlive their service; those of a benchmark must not.
-	defer func() { err = errors.Join(err, endPrograms(m.Dir)) }()
+	defer func() { err = errors.Join(err, bed.EndPrograms(m.Dir)) }()
 	sleeps := b.sleeps()
 	var sum time.Duration
 	for _, d := range sleeps {
@@ -170,11 +191,23 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 		defer func() { err = errors.Join(err, remove()) }()
 	}
 	preset := b.newPreset(&o)
-	p, err := openPrograms(ctx, filepath.Join(m.Dir, "pawl"), o)
+	var server *bed.SSHD
+	if b.ssh {
+		if server, err = bed.StartSSHD(ctx, filepath.Join(m.Dir, "sshd")); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, server.Close()) }()
+	}
+	p, err := bed.Open(ctx, filepath.Join(m.Dir, "pawl"), o)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if b.ssh {
+		if err := p.AddSystem(server.System(b.system(), filepath.Join(m.Dir, "there"), server.Port)); err != nil {
+			return nil, err
+		}
+	}
 	if err := preset.set(p); err != nil {
 		return nil, err
 	}
@@ -190,7 +223,7 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 		return nil, err
 	}
 	ledger := filepath.Join(m.Dir, "ledger")
-	if err := forgetPeak(); err != nil {
+	if err := bed.ForgetPeak(); err != nil {
 		return nil, err
 	}
 	if b.profile != "" {
@@ -204,11 +237,11 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	statements := p.Store.Statements()
 	begin, used, usedByPrograms := time.Now(), bench.UsedCPU(), usedByChildren()
 	trouble.start(begin)
-	look := watchPrograms(p.ctx, program, begin)
+	look := watchPrograms(p.Context(), program, begin)
 	defer look.end()
-	if _, err := p.submit(b.jobs, func(i int) job.Spec {
+	if _, err := p.SubmitAll(b.jobs, func(i int) job.Spec {
 		seconds := strconv.FormatFloat(sleeps[i].Seconds(), 'f', 6, 64)
-		spec := job.Spec{Command: []string{
+		spec := job.Spec{System: b.system(), Command: []string{
 			"/bin/sh", "-c", paperProgram, "sleeper", strconv.Itoa(i), ledger,
 			program, seconds,
 		}}
@@ -220,10 +253,10 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	f.Submit = bench.Rounded(time.Since(begin).Seconds(), 2)
 	fmt.Fprintf(m.Progress, "%d programs are submitted after %.1f s; they need %.1f s\n", b.jobs, f.Submit,
 		ideal.Seconds())
-	if err := bench.Wait(p.ctx, ideal-time.Since(begin)); err != nil { // before that they cannot have ended
+	if err := bench.Wait(p.Context(), ideal-time.Since(begin)); err != nil { // before that they cannot have ended
 		return nil, err
 	}
-	end, counts, err := p.allEnded(begin.Add(10*ideal + time.Minute))
+	end, counts, err := p.AllEnded(begin.Add(10*ideal + time.Minute))
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +264,7 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	each := func(d time.Duration) float64 { return bench.Rounded(float64(d.Microseconds())/float64(b.jobs), 1) }
 	f.CPUPerJob, f.Programs = each(bench.UsedCPU()-used), each(usedByChildren()-usedByPrograms)
 	f.Statements = bench.Rounded(float64(p.Store.Statements()-statements)/float64(b.jobs), 2)
-	if kb, ok := kilobytes("/proc/self/status", "VmHWM"); ok {
-		f.Peak = bench.Rounded(kb/1024, 1)
-	}
+	f.Peak = bed.PeakMB()
 	seen := look.end()
 	f.MaxRunning, f.Full = seen.most(), bench.Rounded(seen.reached(b.most).Seconds(), 2)
 	f.Curve, f.CurveEvery = seen.curve(makespan)
@@ -245,9 +276,9 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 	if f.troubleFigures, err = trouble.figures(p, sleeps, b.most, makespan); err != nil {
 		return nil, err
 	}
-	finished := counts[job.Finished] - bench.WarmJobs
+	finished := counts[job.Finished] - p.Warm()
 	f.Failed = counts[job.Failed] + counts[job.Canceled]
-	ran, err := launches(ledger)
+	ran, err := bed.Launches(ledger)
 	if err != nil {
 		return nil, err
 	}
@@ -257,6 +288,9 @@ func (b *paperBench) measure(ctx context.Context, m *bench.Measurement) (_ bench
 		}
 	}
 	f.Lost = b.jobs - finished - f.Failed + max(0, finished-len(ran))
+	if b.ssh {
+		f.overSSHFigures = &overSSHFigures{b.system(), f.EfficiencyList, f.MaxRunning}
+	}
 	return f, nil
 }
 
@@ -288,43 +322,4 @@ func listScheduled(jobs []time.Duration, places int, ready func(i int, at time.D
 		free[first] += d
 	}
 	return slices.Max(free)
-}
-
-// allEnded waits until all jobs have ended, and returns how many are in each state and when that
-// was asked; at the latest when patience ends. It asks so rarely that this takes a twentieth of a
-// core at the most.
-func (p *programBed) allEnded(patience time.Time) (time.Time, map[job.State]int, error) {
-	for {
-		asked := time.Now()
-		count, err := p.Count(p.ctx, nil)
-		if err != nil {
-			return asked, nil, err
-		}
-		open := 0
-		for s, n := range count.States {
-			if !s.Terminal() {
-				open += n
-			}
-		}
-		if open == 0 || asked.After(patience) {
-			return asked, count.States, nil
-		}
-		if err := bench.Wait(p.ctx, max(20*time.Millisecond, 20*time.Since(asked))); err != nil {
-			return asked, nil, err
-		}
-	}
-}
-
-// launches returns how often each program was launched, by what the programs themselves have
-// written.
-func launches(ledger string) (map[string]int, error) {
-	b, err := os.ReadFile(ledger)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	ran := map[string]int{}
-	for line := range strings.Lines(string(b)) {
-		ran[strings.TrimSpace(line)]++
-	}
-	return ran, nil
 }

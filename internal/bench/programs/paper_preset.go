@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
@@ -74,8 +75,8 @@ func (b *paperBench) releases() job.Limit {
 }
 
 // set sets the limits and the policies.
-func (p *preset) set(bed *programBed) error {
-	limits := []job.Limit{{Key: paperSystem, Most: p.most}}
+func (p *preset) set(on *bed.Bed) error {
+	limits := []job.Limit{{Key: job.SystemKey(p.system()), Most: p.most}}
 	if p.quota != nil {
 		limits = nil
 		policy := job.RecoveryPolicy{
@@ -84,7 +85,7 @@ func (p *preset) set(bed *programBed) error {
 		}
 		doc, err := job.Encode(policy)
 		if err == nil {
-			_, _, err = bed.Policies().Apply(bed.ctx, doc, pawl.AnyVersion)
+			_, _, err = on.Policies().Apply(on.Context(), doc, pawl.AnyVersion)
 		}
 		if err != nil {
 			return err
@@ -94,11 +95,11 @@ func (p *preset) set(bed *programBed) error {
 		// moments are Lateness apart beside that: of a shorter time it would be most
 		per := job.Duration(2 * time.Second)
 		limits = append(limits,
-			job.Limit{Key: job.RateOf(job.RateStarts, job.SystemLocal), Most: 10 * p.speedup, Per: per},
-			job.Limit{Key: job.RateOf(job.RateLaunches, job.SystemLocal), Most: 8 * p.speedup, Per: per})
+			job.Limit{Key: job.RateOf(job.RateStarts, p.system()), Most: 10 * p.speedup, Per: per},
+			job.Limit{Key: job.RateOf(job.RateLaunches, p.system()), Most: 8 * p.speedup, Per: per})
 	}
 	for _, l := range append(limits, p.releases()) {
-		if err := bed.SetLimit(bed.ctx, l); err != nil {
+		if err := on.SetLimit(on.Context(), l); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/bench/benchtest"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
@@ -52,7 +53,7 @@ func TestBenchPaper(t *testing.T) {
 			}
 			wantSound(t, got, 3)
 			benchtest.WantEmpty(t, dir)
-			if left := programsIn(dir); left != nil {
+			if left := bed.ProgramsIn(dir); left != nil {
 				t.Errorf("processes are left: %v", left)
 			}
 		})
@@ -244,13 +245,13 @@ func TestProcessesAreCounted(t *testing.T) {
 
 func TestLaunchesAreRead(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "ledger")
-	if got, err := launches(name); err != nil || len(got) != 0 {
+	if got, err := bed.Launches(name); err != nil || len(got) != 0 {
 		t.Errorf("without a file: %v, %v", got, err)
 	}
 	if err := os.WriteFile(name, []byte("2\n0\n2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := launches(name)
+	got, err := bed.Launches(name)
 	if diff := cmp.Diff(map[string]int{"0": 1, "2": 2}, got); err != nil || diff != "" {
 		t.Errorf("%v, want - got +:\n%s", err, diff)
 	}

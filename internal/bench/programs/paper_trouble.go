@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -65,7 +66,7 @@ func (b *paperBench) drawTrouble(ideal time.Duration) *paperTrouble {
 }
 
 // newTrouble starts the servers, and says how often they are tested.
-func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTrouble, err error) {
+func (b *paperBench) newTrouble(p *bed.Bed, ideal time.Duration) (_ *paperTrouble, err error) {
 	t := b.drawTrouble(ideal)
 	defer func() {
 		if err != nil {
@@ -95,7 +96,7 @@ func (b *paperBench) newTrouble(p *programBed, ideal time.Duration) (_ *paperTro
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = p.Policies().Apply(p.ctx, doc, pawl.AnyVersion)
+	_, _, err = p.Policies().Apply(p.Context(), doc, pawl.AnyVersion)
 	return t, err
 }
 
@@ -172,7 +173,7 @@ func (t *paperTrouble) needs(i int, spec *job.Spec) {
 }
 
 // figures tells what the outages did.
-func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int,
+func (t *paperTrouble) figures(p *bed.Bed, sleeps []time.Duration, places int,
 	makespan time.Duration,
 ) (*troubleFigures, error) {
 	if t == nil {
@@ -192,7 +193,7 @@ func (t *paperTrouble) figures(p *programBed, sleeps []time.Duration, places int
 	f.IdealLeft, f.EfficiencyLeft = bench.Rounded(left.Seconds(), 3),
 		bench.Rounded(left.Seconds()/makespan.Seconds(), 4)
 	for q := (store.Query{Limit: 1000}); ; {
-		page, err := p.List(p.ctx, q)
+		page, err := p.List(p.Context(), q)
 		if err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/bench"
+	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
@@ -21,7 +22,7 @@ import (
 
 // inTrouble is a service as pawl run wires it, on a database for many processes or that of its
 // folder. It ends with the test.
-func inTrouble(t *testing.T, postgres bool) *programBed {
+func inTrouble(t *testing.T, postgres bool) *bed.Bed {
 	if testing.Short() {
 		t.Skip("-short")
 	}
@@ -33,23 +34,23 @@ func inTrouble(t *testing.T, postgres bool) *programBed {
 	if postgres {
 		o.DB.DSN = testenv.Postgres(t).Database(t)
 	}
-	p, err := openPrograms(ctx, filepath.Join(dir, "pawl"), o)
+	p, err := bed.Open(ctx, filepath.Join(dir, "pawl"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(p.close(), endPrograms(dir)); err != nil {
+		if err := errors.Join(p.Close(), bed.EndPrograms(dir)); err != nil {
 			t.Error(err)
 		}
 	})
 	return p
 }
 
-// all lists the jobs of a bed.
-func (p *programBed) all(t *testing.T) (all []job.Job) {
+// allJobs lists the jobs of a bed.
+func allJobs(t *testing.T, p *bed.Bed) (all []job.Job) {
 	t.Helper()
 	for q := (store.Query{Limit: 1000}); ; {
-		page, err := p.List(p.ctx, q)
+		page, err := p.List(p.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,16 +93,16 @@ func TestWithoutTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.Policies().Apply(p.ctx, doc, pawl.AnyVersion); err != nil {
+	if _, _, err := p.Policies().Apply(p.Context(), doc, pawl.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetLimit(p.ctx, job.Limit{
+	if err := p.SetLimit(p.Context(), job.Limit{
 		Key: job.RateReleases + "/*", Most: 100,
 		Per: job.Duration(time.Second),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := p.submit(jobs, func(int) job.Spec {
+	ids, err := p.SubmitAll(jobs, func(int) job.Spec {
 		return job.Spec{
 			Command: []string{"grep", "-q", "it is here", "in"},
 			Inputs:  []job.Input{{From: server.URL + "/in", To: "in"}},
@@ -110,21 +111,21 @@ func TestWithoutTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Blocked] == jobs }); err != nil {
+	if _, err := p.Counted(func(n map[job.State]int) bool { return n[job.Blocked] == jobs }); err != nil {
 		t.Fatal(err)
 	}
-	if err := bench.Wait(p.ctx, gone()); err != nil {
+	if err := bench.Wait(p.Context(), gone()); err != nil {
 		t.Fatal(err)
 	}
-	groups, err := p.Blocked(p.ctx)
+	groups, err := p.Blocked(p.Context())
 	if err != nil || len(groups) != 1 || groups[0].Jobs != jobs {
 		t.Fatalf("groups %+v, %v", groups, err)
 	}
 	back.Store(true)
-	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Finished] == jobs+bench.WarmJobs }); err != nil {
+	if _, err := p.Counted(func(n map[job.State]int) bool { return n[job.Finished] == jobs+bench.WarmJobs }); err != nil {
 		t.Fatal(err)
 	}
-	for _, j := range p.all(t) {
+	for _, j := range allJobs(t, p) {
 		if slices.Contains(ids, j.ID) && (j.Attempt != 1 || j.Recoveries == 0) {
 			t.Errorf("job %s ended in attempt %d after %d recoveries", j.ID, j.Attempt, j.Recoveries)
 		}
@@ -140,10 +141,10 @@ func TestWithoutTheSystem(t *testing.T) {
 	if testenv.Long() {
 		jobs = 10_000
 	}
-	if err := p.SetLimit(p.ctx, job.Limit{Key: paperSystem, Most: places}); err != nil {
+	if err := p.SetLimit(p.Context(), job.Limit{Key: job.SystemKey(job.SystemLocal), Most: places}); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := p.submit(jobs, func(int) job.Spec { return job.Spec{Command: []string{"sleep", "0.1"}} })
+	ids, err := p.SubmitAll(jobs, func(int) job.Spec { return job.Spec{Command: []string{"sleep", "0.1"}} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,40 +156,40 @@ func TestWithoutTheSystem(t *testing.T) {
 		finished = n[job.Finished]
 		return true
 	}
-	if _, err := p.counted(some); err != nil {
+	if _, err := p.Counted(some); err != nil {
 		t.Fatal(err)
 	}
 	disable := func(disabled bool) {
 		t.Helper()
-		if _, err := p.Systems().Disable(p.ctx, job.SystemLocal, disabled); err != nil {
+		if _, err := p.Systems().Disable(p.Context(), job.SystemLocal, disabled); err != nil {
 			t.Fatal(err)
 		}
 	}
 	disable(true)
-	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Blocked] > 0 }); err != nil {
+	if _, err := p.Counted(func(n map[job.State]int) bool { return n[job.Blocked] > 0 }); err != nil {
 		t.Fatal(err)
 	}
-	if err := bench.Wait(p.ctx, gone()); err != nil {
+	if err := bench.Wait(p.Context(), gone()); err != nil {
 		t.Fatal(err)
 	}
-	groups, err := p.Blocked(p.ctx)
+	groups, err := p.Blocked(p.Context())
 	if err != nil || len(groups) != 1 || groups[0].Jobs == 0 || groups[0].Behind == 0 {
 		t.Fatalf("groups %+v, %v", groups, err)
 	}
-	count, err := p.Count(p.ctx, nil)
+	count, err := p.Count(p.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	finished = count.States[job.Finished]
 	disable(false)
-	if _, err := p.counted(some); err != nil {
+	if _, err := p.Counted(some); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Blocked] == 0 }); err != nil {
+	if _, err := p.Counted(func(n map[job.State]int) bool { return n[job.Blocked] == 0 }); err != nil {
 		t.Fatal(err)
 	}
 	blocked := 0
-	for _, j := range p.all(t) {
+	for _, j := range allJobs(t, p) {
 		if j.Recoveries > 0 {
 			blocked++
 		}
@@ -197,10 +198,10 @@ func TestWithoutTheSystem(t *testing.T) {
 		t.Errorf("%d jobs were blocked, with %d places and %d that are made ready", blocked, places, ahead)
 	}
 	t.Logf("%d of %d jobs were blocked", blocked, jobs)
-	if _, err := p.Cancel(p.ctx, ids...); err != nil {
+	if _, err := p.Cancel(p.Context(), ids...); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.counted(func(n map[job.State]int) bool { return n[job.Finished]+n[job.Canceled] == jobs+bench.WarmJobs }); err != nil {
+	if _, err := p.Counted(func(n map[job.State]int) bool { return n[job.Finished]+n[job.Canceled] == jobs+bench.WarmJobs }); err != nil {
 		t.Fatal(err)
 	}
 }

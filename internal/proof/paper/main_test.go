@@ -92,9 +92,9 @@ func TestWhatTookTooLongIsAnError(t *testing.T) {
 		took time.Duration
 		want string
 	}{
-		{[]*run{measured(t), troubled(t)}, 15 * time.Minute, ""},
-		{[]*run{measured(t), troubled(t)}, 16*time.Minute + 40*time.Second, "all of it took 16m40s, and is to be done within 15m0s: see that nothing else runs on this machine"},
-		{[]*run{slow}, 15*time.Minute + time.Second, "sqlite-50: 1 of 10000 jobs were lost\nall of it took 15m1s"},
+		{[]*run{measured(t), troubled(t)}, 18 * time.Minute, ""},
+		{[]*run{measured(t), troubled(t)}, 19*time.Minute + 40*time.Second, "all of it took 19m40s, and is to be done within 18m0s: see that nothing else runs on this machine"},
+		{[]*run{slow}, 18*time.Minute + time.Second, "sqlite-50: 1 of 10000 jobs were lost\nall of it took 18m1s"},
 	} {
 		got := ""
 		if err := judge(tt.list, tt.took); err != nil {

@@ -1,7 +1,6 @@
-package programs
+package bed
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -47,13 +46,13 @@ type bound struct {
 	bytes bool    // values are bytes
 }
 
-// bounds are all that limit how many programs may sleep at once. What the system does not tell is
+// Bounds are all that limit how many programs may sleep at once. What the system does not tell is
 // left out.
-type bounds []bound
+type Bounds []bound
 
-// refuse returns an error that names each limit that n sleeping programs would break, and what to
-// do about it.
-func (list bounds) refuse(n int) error {
+// Refuse returns an error that names each limit that n sleeping programs would break, and what to
+// do about it. flag is the one that says how many they are.
+func (list Bounds) Refuse(n int, flag string) error {
 	var short []string
 	most := math.Inf(1)
 	for _, b := range list {
@@ -74,7 +73,7 @@ func (list bounds) refuse(n int) error {
 	}
 	hint := ""
 	if most >= 1 {
-		hint = fmt.Sprintf("\nor give --sleepers %d", int(most))
+		hint = fmt.Sprintf("\nor give --%s %d", flag, int(most))
 	}
 	return term.Usagef("%d programs cannot sleep here at once; nothing was started\n%s%s", n,
 		strings.Join(short, "\n"), hint)
@@ -88,10 +87,9 @@ func (b *bound) shown(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// thisMachinesRoom asks the system for its limits. dir is where the programs will have their
-// folders.
-func thisMachinesRoom(dir string) bounds {
-	var list bounds
+// RoomFor asks the system for its limits. dir is where the programs will have their folders.
+func RoomFor(dir string) Bounds {
+	var list Bounds
 	processes := func(name string, limit, used float64, raise func(to float64) string) {
 		list = append(list, bound{
 			name: name, set: limit, room: limit - used, raise: raise, each: sleeperProcesses,
@@ -262,15 +260,4 @@ func groups(controller string) (folders []string) {
 		}
 	}
 	return folders
-}
-
-// errNoPeak says that the kernel does not reset VmHWM.
-var errNoPeak = errors.New("the most memory so far cannot be forgotten")
-
-// forgetPeak lets VmHWM begin anew; see proc_pid_clear_refs(5).
-func forgetPeak() error {
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5\n"), 0); err != nil {
-		return fmt.Errorf("%w: %w", errNoPeak, err)
-	}
-	return nil
 }
