@@ -27,7 +27,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 # then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
 # took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends (GORACE). What vet finds
 # is found by make check and make lint.
-LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/remote ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs
+LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/remote ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs ./internal/bench/remote
 TESTS   := PAWL_TEST_REQUIRE=1 GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) run ./internal/proof/slowest
 
 .DEFAULT_GOAL := help
@@ -118,12 +118,13 @@ sim: ## Live SEEDS (2000) simulated worlds in virtual time; SEED replays one, an
 	@PAWL_WITHOUT='$(WITHOUT)' $(if $(SEED),GOMAXPROCS=1 GOGC=off $(SIMBUILD)/sim.test -test.v -test.run '^TestSeed$$' -seed $(SEED),$(SIMBUILD)/sim.test -test.timeout 0 -test.run '^(TestSeeds|TestReplay)$$' -seeds $(SEEDS))
 
 .PHONY: bench
-bench: build ## Measure throughput, latency, idle cost and programs with this build
+bench: build ## Measure throughput, latency, idle cost and programs with this build, also over SSH
 	./pawl bench tasks
 	./pawl bench latency
 	./pawl bench idle
 	./pawl bench local
+	./pawl bench ssh --only launch,latency,end,copy
 
 .PHONY: bench-paper
-bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages, and what other ways cost (within 15 minutes); OUT gets the runs as JSON, SVG a drawing
+bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages and over SSH, and what other ways cost (within 18 minutes); OUT gets the runs as JSON, SVG a drawing
 	$(GO) run ./internal/proof/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')
