@@ -40,9 +40,7 @@ func TestSSHD(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it starts sshd")
 	}
-	if _, err := exec.LookPath("/usr/sbin/sshd"); err != nil {
-		t.Skipf("%v (Debian: openssh-server)", err)
-	}
+	testenv.Program(t, "/usr/sbin/sshd")
 	dir := filepath.Join(t.TempDir(), "sshd")
 	s, err := StartSSHD(t.Context(), dir)
 	if err != nil {

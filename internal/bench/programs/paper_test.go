@@ -70,6 +70,21 @@ func TestBenchPaper(t *testing.T) {
 			t.Errorf("%v of 12 jobs were blocked", got["blocked"])
 		}
 	})
+	t.Run("over SSH", func(t *testing.T) {
+		testenv.Program(t, "/usr/sbin/sshd")
+		dir := t.TempDir()
+		got := benchtest.Measured(t, bench.Command(LocalCommand, PaperCommand),
+			append([]string{"system", "beside_list_scheduling", "running_at_most"}, keys...),
+			strings.Fields("local-paper --ssh --jobs 12 --speedup 200 --limit 3 --seed 7 -o json --dir "+dir)...)
+		wantSound(t, got, 3)
+		if got["beside_list_scheduling"] != got["efficiency_list"] || got["running_at_most"] != got["max_running"] {
+			t.Errorf("figures with two names differ: %v", got)
+		}
+		benchtest.WantEmpty(t, dir)
+		if left := bed.ProgramsIn(dir); left != nil {
+			t.Errorf("processes are left: %v", left)
+		}
+	})
 	for _, preset := range []string{"throttles", "quotas,batches", "tapis"} {
 		t.Run("as "+preset, func(t *testing.T) {
 			got := benchtest.Measured(t, bench.Command(LocalCommand, PaperCommand), append([]string{"preset"}, keys...),

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,19 +16,17 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/bench/benchtest"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
-// needs skips a test where there is no sshd or no sftp.
+// needs ends a test where there is no sshd or no sftp.
 func needs(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: it starts sshd")
 	}
-	for _, name := range []string{"/usr/sbin/sshd", "sftp"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%v (Debian: openssh-server, openssh-client)", err)
-		}
-	}
+	testenv.Program(t, "/usr/sbin/sshd")
+	testenv.Program(t, "sftp")
 }
 
 // small are numbers that take no time.

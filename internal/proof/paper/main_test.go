@@ -67,11 +67,14 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"sqlite-50: the efficiency is 0.9499, and is to be 0.95":                     func(r *run) { r.Efficiency = 0.9499 },
 		"postgresql-50-trouble: the efficiency is 0.8799, and is to be 0.88":         func(r *run) { r.EfficiencyLeft = 0.8799 },
 		"postgresql-50-trouble: 2899 of 10000 jobs were blocked, and 29 % are to be": func(r *run) { r.Blocked = 2899 },
-		"sqlite-50: 1 of 10000 jobs were lost":                                       func(r *run) { r.Lost = 1 },
-		"sqlite-50: 2 of 10000 jobs failed":                                          func(r *run) { r.Failed = 2 },
-		"sqlite-50: 3 programs were launched twice":                                  func(r *run) { r.LaunchedTwice = 3 },
-		"sqlite-50: 51 programs ran at once, and 50 may":                             func(r *run) { r.MaxRunning = 51 },
-		"sqlite-50: 1 of 10000 jobs were lost\nsqlite-50: 2 of 10000":                func(r *run) { r.Lost, r.Failed = 1, 2 },
+		"sqlite-20-ssh: beside list scheduling it is 0.9663, and is to be 0.97": func(r *run) {
+			r.Name, r.leastList = "sqlite-20-ssh", 0.97
+		},
+		"sqlite-50: 1 of 10000 jobs were lost":                        func(r *run) { r.Lost = 1 },
+		"sqlite-50: 2 of 10000 jobs failed":                           func(r *run) { r.Failed = 2 },
+		"sqlite-50: 3 programs were launched twice":                   func(r *run) { r.LaunchedTwice = 3 },
+		"sqlite-50: 51 programs ran at once, and 50 may":              func(r *run) { r.MaxRunning = 51 },
+		"sqlite-50: 1 of 10000 jobs were lost\nsqlite-50: 2 of 10000": func(r *run) { r.Lost, r.Failed = 1, 2 },
 	} {
 		r := measured(t)
 		if strings.HasPrefix(want, "postgresql-50-trouble") {
