@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/pawl-jobs/pawl/app"
@@ -19,13 +18,10 @@ func (n *Node) System(ctx context.Context, watch string) (*app.System, error) {
 func OpenSystem(ctx context.Context, doc *job.System, log *slog.Logger) (sys *app.System, closed func() error,
 	err error,
 ) {
-	h, err := backends.remote(doc, log)
-	if err != nil {
-		return nil, nil, err
+	watch := doc.Watch()
+	s := &systems{log: log, docs: map[string]job.System{watch: *doc}, open: map[string]*system{}}
+	if sys, err = s.System(ctx, s.tenant, watch); err != nil {
+		return nil, nil, errors.Join(err, s.Close())
 	}
-	y := &system{doc: *doc, host: h}
-	if sys, err = y.prepare(ctx, doc.Watch()); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("system %s: %w", doc.Name, err), h.Close())
-	}
-	return sys, h.Close, nil
+	return sys, s.Close, nil
 }

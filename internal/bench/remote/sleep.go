@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
-	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
@@ -180,15 +180,16 @@ type ghosts struct {
 }
 
 // Launch implements [runner.Runner].
-func (g *ghosts) Launch(ctx context.Context, k runner.Key, plan runner.Plan) (runner.Handle, error) {
+func (g *ghosts) Launch(ctx context.Context, k runner.Key, plan runner.Plan) (h runner.Handle, err error) {
 	if !g.on.Load() {
 		return g.Runner.Launch(ctx, k, plan)
 	}
 	n := g.last.Add(1)
-	return runner.Handle{
-		Key: k, Host: g.host, Dir: plan.Dir, Token: fmt.Sprintf("PRETENDED%017d", n), // as long as a real one
-		Process: host.Process{PID: int(n), Start: uint64(n), Boot: "pretended"},
-	}, nil
+	// It is as long as a real one, which only its runner reads.
+	err = json.Unmarshal(fmt.Appendf(nil, `{"host":%q,"dir":%q,"token":"PRETENDED%017d","locks":%d,`+
+		`"process":{"boot":"%036d","pid":%d,"start":%d}}`, g.host, plan.Dir, n, 1<<61+n, 0, n, n), &h)
+	h.Key = k
+	return h, err
 }
 
 // Probe implements [runner.Runner].
