@@ -44,7 +44,7 @@ func (n *naive) run(ctx context.Context, command, stdin string) (string, error) 
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	s, err := n.client.NewSession()
+	s, err := n.session(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -57,6 +57,19 @@ func (n *naive) run(ctx context.Context, command, stdin string) (string, error) 
 		return "", fmt.Errorf("naive way: %s: %w", command, err)
 	}
 	return string(out), nil
+}
+
+// session opens a session. The server may not have noticed yet that others have ended.
+func (n *naive) session(ctx context.Context) (*ssh.Session, error) {
+	for {
+		s, err := n.client.NewSession()
+		if err == nil || !errors.As(err, new(*ssh.OpenChannelError)) {
+			return s, err
+		}
+		if err := bench.Wait(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // start starts a program in a folder. Its exit code is in the file code.
