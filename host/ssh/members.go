@@ -31,6 +31,8 @@ type sight struct {
 	procfs.Stat
 	uid    string
 	locks  uint64
+	dim    bool // it has ended, and its limits were not read
+	turns  bool // it is about to become another program: its environment was not read
 	launch string
 	keep   bool
 }
@@ -81,7 +83,7 @@ func (h *Host) muster(ctx context.Context, f facts, fs []host.Family, since uint
 		}
 		slices.Sort(pids)
 		return slices.Compact(pids), enough
-	})
+	}, relation(fs))
 	if err != nil {
 		return nil, fmt.Errorf("look for processes: %w", err)
 	}
@@ -140,9 +142,24 @@ func roll(f facts, fs []host.Family, seen map[int]sight) [][]host.Member {
 	return all
 }
 
+// relation returns a function that reports whether a process that was not read whole may be of a
+// family, as far as its session and its limits tell. Each launch with a number has another one, and
+// only root can shed it. A process that root started without that number, in another session, and
+// that ends before it is read, is found by those that it started: a look that finds nobody is taken
+// twice.
+func relation(fs []host.Family) func(sight) bool {
+	numbers, leaders, all := map[uint64]bool{}, map[int]bool{}, true
+	for _, family := range fs {
+		numbers[family.Locks], leaders[family.Leader.PID] = true, true
+		all = all && family.Locks != 0
+	}
+	return func(s sight) bool { return !all || s.dim || numbers[s.locks] || leaders[s.Session] }
+}
+
 // survey returns the processes that have started since then, and were alive in the last look or
 // just before. members tells which of them are of a family, and whether each family has one.
 func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(map[int]sight) ([]int, bool),
+	related func(sight) bool,
 ) (map[int]sight, error) {
 	h.census.mu.Lock()
 	known := h.census.of
@@ -168,7 +185,7 @@ func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(m
 				unread = append(unread, pid)
 			}
 		}
-		done, err := h.chase(ctx, f, seen, unread, last, members)
+		done, err := h.chase(ctx, f, seen, unread, last, members, related)
 		if err != nil {
 			return nil, err
 		}
@@ -187,9 +204,9 @@ func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(m
 
 // chase reads the processes that are unread, and those that have started since the one with the
 // number last. It reports whether there was a look that read all that it had listed, and in which
-// no member had ended. If each family has somebody, a few looks are enough.
+// nobody had ended who is related to a family. If each family has somebody, a few looks are enough.
 func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []int, last int,
-	members func(map[int]sight) ([]int, bool),
+	members func(map[int]sight) ([]int, bool), related func(sight) bool,
 ) (bool, error) {
 	for look := range maxLooks + len(unread)/perLook {
 		few := unread[:min(perLook, len(unread))]
@@ -218,9 +235,9 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 		for _, pid := range l.listed {
 			s, is := l.read[pid]
 			switch old, before := seen[pid]; {
-			case !is:
+			case !is, s.turns && related(s): // the next look reads it
 				unread, whole = append(unread, pid), false
-			case s.Alive():
+			case s.Alive(), !related(s):
 				seen[pid] = s
 			case !before || old.Alive() || old.Start != s.Start:
 				// It was alive when it was listed, and may have started another since.
@@ -302,7 +319,7 @@ done
 echo "$last $new"
 for p in $new; do
 	files="$files $p/./stat $p/status $p/limits $p/environ $p/././stat"
-	if [ %[3]s = 0 ] || [ -O "$p" ]; then
+	if [ -O "$p" ] || { [ %[3]s = 0 ] && [ -d "$p" ]; }; then
 		s= n=; read -r s <"$p/stat"
 		while read -r a b c d e f; do case "$b $c" in "file locks") n=$e; break; esac; done <"$p/limits"
 		echo "$p $n $s"
@@ -342,7 +359,7 @@ echo @
 		l.listed = append(l.listed, pid)
 		if s, err := procfs.ParseStat([]byte(line)); err == nil && (locks != "" || !s.Alive()) {
 			n, _ := strconv.ParseUint(locks, 10, 64) // 0 for "unlimited"
-			l.read[pid] = sight{Stat: s, locks: n}
+			l.read[pid] = sight{Stat: s, locks: n, dim: locks == ""}
 		}
 	}
 	for _, pid := range all {
@@ -355,7 +372,10 @@ echo @
 		case ok && s.Alive():
 			l.read[pid] = s
 		case s.Alive():
-			delete(l.read, pid) // it is about to become another program: the next look reads it
+			if quick, is := l.read[pid]; is {
+				quick.turns = true
+				l.read[pid] = quick
+			}
 		}
 	}
 	return l, nil
