@@ -39,6 +39,7 @@ const (
 	FirstAuthenticationFailed Code = "FIRST_AUTHENTICATION_FAILED"
 	HostKeyUnknown            Code = "HOST_KEY_UNKNOWN"
 	HostKeyChanged            Code = "HOST_KEY_CHANGED"
+	LoginRequired             Code = "LOGIN_REQUIRED"
 	ChannelRefused            Code = "CHANNEL_REFUSED"
 	ConnectionLost            Code = "CONNECTION_LOST"
 	ShellBroken               Code = "SHELL_BROKEN"
@@ -187,6 +188,8 @@ var Codes = []CodeInfo{
 	},
 	{HostKeyChanged, "before anything is done on the host of a system: it has another key than those that are " +
 		"trusted", true, "find out whether the host was set up anew; if so, take its new key: pawl systems trust NAME"},
+	{LoginRequired, "before anything is done on the host of a system with via openssh: nobody is logged in, or the " +
+		"connection has ended", true, "log in on the machine of host.from: pawl systems login NAME"},
 	{
 		ChannelRefused, "before anything is done on the host of a system: it grants no further session", true,
 		"close sessions of the account, or raise MaxSessions of its SSH server",

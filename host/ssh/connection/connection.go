@@ -1,7 +1,8 @@
 // Package connection opens sessions on an account of a machine that SSH reaches.
 //
 // A [Pool] keeps connections, and makes a new one when it needs one. What makes a connection is
-// behind a seam, the interface connection: golang.org/x/crypto/ssh is the one way there is.
+// behind a seam, the interface connection. There are two ways: golang.org/x/crypto/ssh, and an
+// OpenSSH client that a person has logged in with, a [Master].
 package connection
 
 import (
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -17,9 +19,9 @@ import (
 
 // Config says how a machine is reached.
 type Config struct {
-	// ID is the machine id. Required.
+	// ID is the machine id, which begins with the name of the system and a slash. Required.
 	ID string
-	// Hop is the machine itself.
+	// Hop is the machine itself. A Master knows it by itself.
 	Hop
 	// Jump holds the machines that lead there, the first to dial first. Default: none.
 	Jump []Hop
@@ -27,6 +29,8 @@ type Config struct {
 	Identities []string
 	// Agent is the socket of an SSH agent. Default: none is asked.
 	Agent string
+	// Master opens all sessions, if it has a socket. Default: Pawl connects by itself.
+	Master Master
 	// DialTimeout bounds each way from a name to a session. Default: 30 s.
 	DialTimeout time.Duration
 	// Keepalive is how often a connection is tried, and how long the answer may take. Default: 15
@@ -54,7 +58,11 @@ func New(c Config) (*Pool, error) {
 	if c.ID == "" {
 		return nil, job.Errorf(job.Invalid, "ssh host: no machine id")
 	}
-	for _, hop := range append([]Hop{c.Hop}, c.Jump...) {
+	hops := append([]Hop{c.Hop}, c.Jump...)
+	if c.Master.Socket != "" {
+		c.Address, hops = c.Master.Host, nil
+	}
+	for _, hop := range hops {
 		if hop.Address == "" || hop.User == "" {
 			return nil, job.Errorf(job.Invalid, "ssh host %s: it needs an address and a user", c.ID)
 		}
@@ -65,15 +73,23 @@ func New(c Config) (*Pool, error) {
 	p := &Pool{cfg: c, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), turn: make(chan struct{}, 1)}
 	p.log = p.log.With("system", c.ID)
 	p.dial = native(c).dial
+	if c.Master.Socket != "" {
+		p.dial = joining(c).dial
+	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	return p, nil
+}
+
+// system is the name of the system in the machine id.
+func (c Config) system() string {
+	name, _, _ := strings.Cut(c.ID, "/")
+	return name
 }
 
 // A connection opens sessions on one account of one machine. Sessions are independent of each
 // other, and safe for concurrent use.
 //
-// This is the seam for another way to a machine, such as the user's own OpenSSH client: what opens
-// sessions is all that a way has to do.
+// This is the seam between the ways to a machine: what opens sessions is all that a way has to do.
 type connection interface {
 	// open starts a session. If sftp is set, that is of the subsystem sftp, else of the command. A
 	// connection that grants no more sessions returns errFull. Any other error means that the
@@ -90,7 +106,8 @@ type connection interface {
 // program does, or when the connection is lost.
 type session interface {
 	io.ReadWriter
-	// kill asks the far side to kill the program and its process group. It does not wait.
+	// kill asks the far side to kill the program and its process group, where that can be asked. It
+	// does not wait.
 	kill()
 	// close ends the session. It can be called again.
 	close()

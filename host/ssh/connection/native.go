@@ -59,7 +59,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		return nil, job.Errorf(job.Invalid, "ssh to %s: a line of its trusted host keys: %w", addr, err)
 	}
 	if len(trusted) == 0 {
-		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl systems trust %s`", n.system())
+		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl systems trust %s`", Config(n).system())
 	}
 	var raw net.Conn
 	if before == nil {
@@ -91,7 +91,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 			}
 			refused = trouble(job.HostKeyChanged, "its host key is %s %s, and %s is trusted: ask who runs it "+
 				"whether the key has changed; if so, run `pawl systems trust %s`",
-				key.Type(), ssh.FingerprintSHA256(key), strings.Join(known, ", "), n.system())
+				key.Type(), ssh.FingerprintSHA256(key), strings.Join(known, ", "), Config(n).system())
 			return refused
 		},
 	}
@@ -157,12 +157,6 @@ func algorithms(trusted []ssh.PublicKey) (names []string) {
 		}
 	}
 	return names
-}
-
-// system is the name of the system in the id of its account, which is SYSTEM/USER.
-func (n native) system() string {
-	name, _, _ := strings.Cut(n.ID, "/")
-	return name
 }
 
 // signers returns the keys to log in with: certificates, key files, and those of the agent. It also

@@ -84,7 +84,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// Kill asks the far side to kill the program and its process group. It does not wait.
+// Kill asks the far side to kill the program and its process group, where that can be asked: sshd
+// before 7.9 does not listen, and a [Master] passes nothing on. It does not wait.
 func (s *Session) Kill() { s.kill() }
 
 // Gone is closed when the connection is lost or closed.
