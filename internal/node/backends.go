@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,7 +41,10 @@ var backends = struct {
 	// inputs that are no files of it, but have a URL
 	sources []source
 	host    func(id, base string, ended func(host.Process)) (machine, error) // this machine
-	remote  func(doc *job.System, log *slog.Logger) (machine, error)         // another machine
+	// another machine; where host.via is openssh, the login is what reaches it
+	remote func(doc *job.System, by login, log *slog.Logger) (machine, error)
+	// the login of a person in a host, for what runs on this machine, by a socket
+	login func(socket, host string) login
 	// launches programs there, with the messages of their ends in one folder and marks in another
 	runner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
 	// tells such a runner of this machine that a child has ended
@@ -54,6 +58,7 @@ var backends = struct {
 	sources: []source{{[]string{"http", "https"}, openHTTP}},
 	host:    openHost,
 	remote:  openSSH,
+	login:   func(socket, host string) login { return connection.Master{Socket: socket, Host: host} },
 	runner:  openRunner,
 	exited:  func(r runner.Runner, p host.Process) { r.(*process.Runner).Exited(p) },
 	environ: hostlocal.Environ,
@@ -219,12 +224,19 @@ func openHost(id, base string, ended func(host.Process)) (machine, error) {
 	return h, nil
 }
 
+// A login is a connection that a person opens, and that stays.
+type login interface {
+	// Check returns nil if it is open.
+	Check(ctx context.Context) error
+	// Login returns the command that opens it. It asks the person.
+	Login(ctx context.Context) *exec.Cmd
+	// Logout closes it.
+	Logout(ctx context.Context) error
+}
+
 // openSSH returns the machine of a system. It does not dial.
-func openSSH(doc *job.System, log *slog.Logger) (machine, error) {
+func openSSH(doc *job.System, by login, log *slog.Logger) (machine, error) {
 	at := &doc.Host
-	if at.Via != job.ViaNative {
-		return nil, job.Errorf(job.Invalid, "system %s: host.via %s cannot run jobs yet; give native", doc.Name, at.Via)
-	}
 	c := hostssh.Config{Config: connection.Config{
 		ID: doc.Watch(), Hop: connection.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
 		Agent: os.Getenv("SSH_AUTH_SOCK"), Log: log.With("system", doc.Name),
@@ -234,6 +246,10 @@ func openSSH(doc *job.System, log *slog.Logger) (machine, error) {
 	}
 	for name, v := range doc.Env {
 		c.Environ = append(c.Environ, name+"="+v)
+	}
+	if at.Via == job.ViaOpenSSH {
+		c.Master = by.(connection.Master)
+		return hostssh.Open(c)
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (c *checking) local(ctx context.Context, sys *app.System) {
 // remote checks a machine that ssh reaches, in the way of a job: the first request dials, and the
 // code of its error says how far it came.
 func (c *checking) remote(ctx context.Context, s *systems) error {
-	h, err := backends.remote(c.doc, s.log)
+	h, err := backends.remote(c.doc, loginOf(s.dir, s.tenant, c.doc), s.log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (c *checking) remote(ctx context.Context, s *systems) error {
 func (c *checking) name(ctx context.Context) bool {
 	at := c.doc.Host.Address
 	if c.doc.Host.Via == job.ViaOpenSSH {
-		c.Skip("the ssh program looks it up", job.CheckName)
+		c.Skip("the ssh program does it", job.CheckName, job.CheckConnect, job.CheckHostKey)
 		return true
 	}
 	if len(c.doc.Host.Jump) > 0 {
@@ -119,7 +120,7 @@ var reaching = []struct {
 	{job.CheckName, []job.Code{job.HostUnknown}},
 	{job.CheckConnect, []job.Code{job.HostRefused, job.ConnectionTimeout, job.HostUnreachable}},
 	{job.CheckHostKey, []job.Code{job.HostKeyUnknown, job.HostKeyChanged}},
-	{job.CheckLogin, []job.Code{job.AuthenticationFailed}},
+	{job.CheckLogin, []job.Code{job.AuthenticationFailed, job.FirstAuthenticationFailed, job.LoginRequired}},
 	{job.CheckShell, nil}, // all others
 	{job.CheckTools, []job.Code{job.ToolsMissing}},
 }
@@ -157,7 +158,7 @@ func (c *checking) shell(ctx context.Context, h host.Host) bool {
 		case job.CheckHostKey:
 			c.OK(r.step, trusted(at))
 		case job.CheckLogin:
-			c.OK(r.step, "as "+at.User)
+			c.OK(r.step, cmp.Or(at.User, "a person")+" is logged in")
 		case job.CheckShell:
 			c.OK(r.step, fmt.Sprintf("/bin/sh answers; the login shell is %s, the home folder %s", value("SHELL"),
 				value("HOME")))
@@ -170,9 +171,6 @@ func (c *checking) shell(ctx context.Context, h host.Host) bool {
 
 // way names the address of a host, and those on the way to it.
 func way(h *job.Host) string {
-	if h.Via == job.ViaOpenSSH {
-		return h.Address
-	}
 	said := fmt.Sprintf("%s, port %d,", h.Address, h.Port)
 	for _, hop := range slices.Backward(h.Jump) {
 		said += fmt.Sprintf(" through %s, port %d,", hop.Address, hop.Port)
@@ -182,9 +180,6 @@ func way(h *job.Host) string {
 
 // trusted says which keys a host has proven one of.
 func trusted(h *job.Host) string {
-	if h.Via == job.ViaOpenSSH {
-		return "the ssh program trusts it"
-	}
 	var prints []string
 	for _, k := range h.HostKeys {
 		prints = append(prints, sshconfig.Fingerprint(k))

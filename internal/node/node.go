@@ -183,7 +183,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		}
 	}
 	far := &systems{
-		rows: service.Store, machine: machine, reached: reached{filepath.Join(dir, "reached")}, log: log,
+		rows: service.Store, machine: machine, dir: dir, reached: reached{filepath.Join(dir, "reached")}, log: log,
 		tenant: cmp.Or(service.Tenant, "default"),
 		open:   map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
 	}

@@ -28,6 +28,7 @@ type systems struct {
 	rows    store.Resources
 	machine string // the id of the data folder
 	reached reached
+	dir     string // the data folder
 	log     *slog.Logger
 
 	tenant  string // whose systems this process watches
@@ -87,7 +88,7 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 	if y != nil && y.same(&doc) {
 		return y, nil
 	}
-	h, err := backends.remote(&doc, s.log)
+	h, err := backends.remote(&doc, loginOf(s.dir, tenant, &doc), s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,11 @@ func systemsCommand() *cobra.Command {
 		Aliases: []string{"system"},
 		Short:   "List systems, add machines that ssh reaches",
 		Long: `Systems lists where programs run, as pawl get systems does. With one of the commands below it adds a
-machine that ssh reaches, checks what jobs need of a system, or trusts a new key.`,
+machine that ssh reaches, checks what jobs need of a system, trusts a new key, or logs in.`,
 		Example: "  pawl systems",
 		Args:    noSubject,
 	})
-	cmd.AddCommand(systemsAddCommand(), systemsCheckCommand(kind), systemsTrustCommand(kind))
+	cmd.AddCommand(systemsAddCommand(), systemsCheckCommand(kind), systemsTrustCommand(kind), systemsLoginCommand(kind))
 	return cmd
 }
 

@@ -109,13 +109,20 @@ func ownFolder(cmd *cobra.Command, url string) string {
 // Machine returns the id of the machine that the folder stands for, or that of a server with its
 // folder on this machine; "" for any other server.
 func (at *Target) Machine(cmd *cobra.Command) (string, error) {
-	dir := at.Dir
-	if at.Server != nil {
-		if dir = ownFolder(cmd, at.Server.url); dir == "" {
-			return "", nil
-		}
+	dir := at.Folder(cmd)
+	if dir == "" {
+		return "", nil
 	}
 	return folder.Machine(dir)
+}
+
+// Folder returns the folder, or that of a server with its folder on this machine; "" for any other
+// server.
+func (at *Target) Folder(cmd *cobra.Command) string {
+	if at.Server != nil {
+		return ownFolder(cmd, at.Server.url)
+	}
+	return at.Dir
 }
 
 // dial returns a client of the server.
