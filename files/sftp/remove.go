@@ -20,8 +20,19 @@ func (f *FS) Remove(ctx context.Context, name string) error {
 	if name == "/" {
 		return job.Errorf(job.Invalid, "remove %s: refused", name)
 	}
-	folder := false
-	err := f.do(ctx, func(c *sftp.Client) error {
+	folder, err := f.remove(ctx, name, f.Shell != nil)
+	if err == nil && folder {
+		var gone bool
+		if gone, err = f.rm(ctx, name); err == nil && !gone {
+			_, err = f.remove(ctx, name, false)
+		}
+	}
+	return err
+}
+
+// remove is Remove by SFTP. If folders are left, it reports whether name is one.
+func (f *FS) remove(ctx context.Context, name string, leave bool) (folder bool, err error) {
+	err = f.do(ctx, func(c *sftp.Client) error {
 		err := unlink(c, name)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || lost(err) {
 			return err
@@ -33,7 +44,7 @@ func (f *FS) Remove(ctx context.Context, name string) error {
 			return statErr
 		case !info.IsDir():
 			return r.stays(name, info, err)
-		case f.RemoveFolder != nil:
+		case leave:
 			folder = true
 			return nil
 		}
@@ -47,13 +58,10 @@ func (f *FS) Remove(ctx context.Context, name string) error {
 		}
 		return nil
 	}, "remove", name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err == nil && folder:
-		return f.RemoveFolder(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	return err
+	return folder, err
 }
 
 // unlink removes a file, a link or an empty folder. pkg/sftp may look behind a link that stays, and

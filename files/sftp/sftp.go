@@ -36,13 +36,10 @@ type Client = sftp.Client
 type FS struct {
 	// Client returns the client to ask. It connects anew when the last one is gone. Required.
 	Client func(context.Context) (*Client, error)
-	// RemoveFolder removes a folder and all below it by one request. Default: SFTP removes each
-	// entry.
-	RemoveFolder func(ctx context.Context, name string) error
-	// Lack returns the [syscall.Errno] for which nothing can be written in a folder, such as
-	// EDQUOT; nil: something can. Default: statvfs@openssh.com alone tells, which knows of no
-	// quota.
-	Lack func(ctx context.Context, dir string) error
+	// Shell runs a script of /bin/sh as the same account, and returns what it prints to its standard
+	// output. It removes folders by fewer requests, and finds out why nothing can be written.
+	// Default: SFTP removes each entry, and tells of no quota.
+	Shell func(ctx context.Context, script string) (string, error)
 }
 
 var (
@@ -176,10 +173,8 @@ func (f *FS) reason(ctx context.Context, c *sftp.Client, dir string, err error) 
 	case at.Bavail*at.Frsize < least, at.Files > 0 && at.Favail == 0:
 		return fmt.Errorf("%w (%w)", syscall.ENOSPC, err)
 	}
-	if f.Lack != nil {
-		if why := f.Lack(ctx, dir); why != nil {
-			return fmt.Errorf("%w (%w)", why, err)
-		}
+	if why := f.lack(ctx, dir); why != nil {
+		return fmt.Errorf("%w (%w)", why, err)
 	}
 	return err
 }

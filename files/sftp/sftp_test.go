@@ -496,22 +496,6 @@ func TestFilesFull(t *testing.T) {
 	}
 }
 
-// TestFilesQuota: a shell is asked for what SFTP cannot tell.
-func TestFilesQuota(t *testing.T) {
-	f, dir := serve(t, "").files(t), own(t)
-	f.Lack = func(context.Context, string) error { return syscall.EDQUOT }
-	if err := os.Mkdir(path.Join(dir, "f"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path.Join(dir, "f", "g"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	err := f.Put(t.Context(), path.Join(dir, "f"), strings.NewReader(""), files.PutOptions{})
-	if !errors.Is(err, syscall.EDQUOT) {
-		t.Errorf("put: %v, want EDQUOT", err)
-	}
-}
-
 func TestFilesRemove(t *testing.T) {
 	t.Run("what is mounted stays", func(t *testing.T) {
 		f, dir := serve(t, "").files(t), own(t)
@@ -595,24 +579,5 @@ func TestFilesRemove(t *testing.T) {
 			t.Error(err)
 		}
 		wantFolder(t, dir)
-	})
-	t.Run("a shell does it by one request", func(t *testing.T) {
-		f, dir := serve(t, "").files(t), own(t)
-		var asked []string
-		f.RemoveFolder = func(_ context.Context, name string) error {
-			asked = append(asked, name)
-			return os.RemoveAll(name)
-		}
-		if err := f.Mkdir(t.Context(), path.Join(dir, "d", "e")); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := f.Remove(t.Context(), path.Join(dir, "d")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !slices.Equal(asked, []string{path.Join(dir, "d")}) {
-			t.Errorf("asked for %q", asked)
-		}
 	})
 }

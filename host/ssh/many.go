@@ -17,7 +17,7 @@ type allFiles struct {
 var _ files.FS = (*allFiles)(nil)
 
 func newAllFiles(h *Host) *allFiles {
-	far := &sftp.FS{Client: h.sftp}
+	far := &sftp.FS{Client: h.sftp, Shell: h.script}
 	all := &allFiles{far, &fileshell.Files{Rest: far}}
 	all.Run = func(ctx context.Context, script string) ([]byte, error) {
 		out, _, err := h.ask(ctx, script)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/files/filestest"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/ssh"
@@ -66,6 +68,35 @@ func TestThroughMaster(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFilesThroughMaster(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{Shell: "csh"})
+	m := masterOf(t, s)
+	login(t, m)
+	h := open(t, through(m))
+	at := func(t *testing.T) (files.FS, string) {
+		dir := path.Join(s.Work, rand.Text())
+		if err := h.Files().Mkdir(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		return h.Files(), dir
+	}
+	filestest.Run(t, at)
+	filestest.RunRights(t, at, filestest.Rights{
+		As:    func(_ *testing.T, f func()) { f() },
+		Chmod: os.Chmod,
+		Hold: func(t *testing.T, name string) {
+			if os.Geteuid() != 0 {
+				t.Skip("only root makes files for others")
+			}
+			if err := filepath.WalkDir(name, func(name string, _ os.DirEntry, err error) error {
+				return errors.Join(err, os.Chown(name, 0, 0))
+			}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
 }
 
 // Nothing connects but a login. Who is logged in is found, also after the connection was lost.

@@ -57,6 +57,11 @@ func (h *Host) tell(ctx context.Context, commands string) (string, error) {
 	return string(out), err
 }
 
+// script is tell for what runs in a subshell.
+func (h *Host) script(ctx context.Context, script string) (string, error) {
+	return h.tell(ctx, "(\n"+script+"\n) </dev/null 2>/dev/null; true")
+}
+
 func clip(b []byte) []byte { return b[:min(len(b), 200)] }
 
 // sh returns the shell, a new one if there is none that works.
@@ -95,6 +100,7 @@ type shell struct {
 	written int        // how many were, ever
 	watch   *time.Timer
 	err     error // why it works no more
+	self    procfs.Stat
 
 	dead chan struct{} // closed when err is set
 }
@@ -157,7 +163,7 @@ func (h *Host) newShell() (*shell, error) {
 		stream: stream, nonce: rand.Text(), bound: h.cfg.Answer,
 		queue: make(chan *request), dead: make(chan struct{}), asked: &h.asked,
 	}
-	s.watch = time.AfterFunc(time.Hour, s.hangs)
+	s.watch = time.AfterFunc(time.Hour, func() { h.hangs(s) })
 	s.watch.Stop()
 	h.goes(s.write)
 	h.goes(s.read)
@@ -165,6 +171,7 @@ func (h *Host) newShell() (*shell, error) {
 		s.fail(err)
 		return nil, err
 	}
+	h.hung.end(h.ctx, s)
 	return s, nil
 }
 
@@ -316,8 +323,13 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 
 // hangs ends a shell whose first request takes too long. Those behind it have not run; whether they
 // will, nobody knows.
-func (s *shell) hangs() {
+func (h *Host) hangs(s *shell) {
 	s.stream.Kill()
+	s.mu.Lock()
+	if s.self.PID > 1 { // it has said who it is
+		h.hung.add(s.self)
+	}
+	s.mu.Unlock()
 	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
 }
 
@@ -369,30 +381,34 @@ done
 pawl_is() { s=; while read -r l; do s="$s $l"; done <"/proc/$1/stat"; s=${s##*") "}; set -- "$2" $s
 	[ "$1" = "${21}" ]; } 2>/dev/null
 echo "missing:$pawl_missing"; umask; "$pawl_id" -u; "$pawl_id" -un
-echo "$pawl_setsid"; "$pawl_cat" /proc/sys/kernel/random/boot_id /proc/uptime /proc/self/limits
+echo "$pawl_setsid"; "$pawl_cat" /proc/sys/kernel/random/boot_id /proc/uptime /proc/$$/stat /proc/self/limits
 echo @; "$pawl_cat" /proc/self/environ`)
 	said, environ, _ := strings.Cut(string(out), "\n@\n")
 	missing, said, _ := strings.Cut(said, "\n")
-	lines := strings.SplitN(said, "\n", 7)
+	lines := strings.SplitN(said, "\n", 8)
 	if err != nil {
 		return f, err
 	}
 	if lack := strings.Fields(missing); len(lack) > 1 && lack[0] == "missing:" {
 		return f, lacking(h.cfg.Address, lack[1:])
 	}
-	if len(lines) < 7 || lines[3] == "" || lines[4] == "" {
+	if len(lines) < 8 || lines[3] == "" || lines[4] == "" {
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("the shell of %s does not answer as a "+
 			"shell of Linux does, but with %q", h.cfg.Address, clip(out))}
 	}
 	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
 	first, _, _ := strings.Cut(lines[5], " ")
 	up, err2 := strconv.ParseFloat(first, 64)
-	if err := errors.Join(err1, err2); err != nil {
+	self, err3 := procfs.ParseStat([]byte(lines[6]))
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 			"what the shell of %s answers: %w", h.cfg.Address, err)}
 	}
-	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], procfs.LockLimit([]byte(lines[6]))
+	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], procfs.LockLimit([]byte(lines[7]))
 	f.clock.saw(time.Duration(up * float64(time.Second)))
+	s.mu.Lock()
+	s.self = self
+	s.mu.Unlock()
 	for v := range strings.SplitSeq(strings.TrimSuffix(environ, "\x00"), "\x00") {
 		// What the shell itself sets differs from program to program.
 		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) {

@@ -48,6 +48,7 @@ type Host struct {
 
 	shells chan struct{} // whoever has put its token in replaces shell
 	shell  atomic.Pointer[shell]
+	hung   hung
 	remote remote
 	census census
 	asked  atomic.Int64 // requests, of shells and of SFTP

@@ -195,19 +195,32 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A request that hangs holds up the others for a while. Then there is another shell.
+// A request that hangs holds up the others for a while. Then there is another shell, and what hung is
+// killed, also where the connection passes no signals on.
 func TestRequestThatHangs(t *testing.T) {
-	s := testenv.SSHD(t, testenv.SSHOptions{})
-	c := config(s)
-	c.Answer = 2 * time.Second
-	h := open(t, c)
-	_, _, err := h.Run(t.Context(), "echo $$ >"+s.Work+"/pid; exec sleep 1000", nil)
-	isTrouble(t, err, job.ShellBroken, "2s")
-	echo(t, h, "on")
-	hosttest.Until(t, "what hung is gone", func() bool {
-		_, code, err := h.Run(t.Context(), "[ -e /proc/$(cat "+s.Work+"/pid)/exe ]", nil)
-		return err == nil && code != 0
-	})
+	for what, with := range map[string]func(*testing.T, *testenv.SSH) ssh.Config{
+		"native": func(_ *testing.T, s *testenv.SSH) ssh.Config { return config(s) },
+		"openssh": func(t *testing.T, s *testenv.SSH) ssh.Config {
+			m := masterOf(t, s)
+			login(t, m)
+			return through(m)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := testenv.SSHD(t, testenv.SSHOptions{})
+			c := with(t, s)
+			c.Answer = 2 * time.Second
+			h := open(t, c)
+			_, _, err := h.Run(t.Context(), "echo $$ >"+s.Work+"/shell; echo 'echo $$ >"+s.Work+"/pid; exec sleep 1000' | sh", nil)
+			isTrouble(t, err, job.ShellBroken, "2s")
+			for _, name := range []string{"shell", "pid"} {
+				hosttest.Until(t, "what hung is gone", func() bool {
+					_, code, err := h.Run(t.Context(), "[ -e /proc/$(cat "+s.Work+"/"+name+")/exe ]", nil)
+					return err == nil && code != 0
+				})
+			}
+		})
+	}
 }
 
 // The shell whose environment programs get is one of a login.

@@ -27,7 +27,7 @@ type Folder struct {
 // them decides what runs. What begins with the name of the database belongs to it.
 var believed = []string{
 	"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends",
-	"past", "work", "archive",
+	"past", "work", "archive", "logins",
 }
 
 // Open opens a data folder for its owner alone, and makes it if it is not there. A folder, or a
