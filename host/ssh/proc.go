@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -63,51 +62,18 @@ func (h *Host) Uptime(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if up, ok := f.clock.now(); ok {
+	if up, ok := f.clock.Now(); ok {
 		return up, nil
 	}
-	text, err := h.tell(ctx, `read -r up idle </proc/uptime; echo "$up"`)
+	text, err := h.tell(ctx, `read -r up </proc/uptime; echo "$up"`)
 	if err != nil {
 		return 0, err
 	}
-	up, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	up, err := f.clock.Set(text)
 	if err != nil {
 		return 0, fmt.Errorf("uptime of %s: %w", h.cfg.Address, err)
 	}
-	return f.clock.saw(time.Duration(up * float64(time.Second))), nil
-}
-
-// A clock is the boot clock of the far side, told by that of this process.
-type clock struct {
-	mu    sync.Mutex
-	began time.Time // when the machine began to run; what was seen can only be late
-	asked time.Time
-}
-
-const clockLasts = 10 * time.Minute // the two clocks go apart by then, by a millisecond or so
-
-// saw sets the clock by what the far side has said just now.
-func (c *clock) saw(up time.Duration) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked = time.Now()
-	c.began = c.asked.Add(-up)
-	return up
-}
-
-// atLeast sets the clock ahead if it is behind what the far side says.
-func (c *clock) atLeast(up time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if began := time.Now().Add(-up); began.Before(c.began) {
-		c.began = began
-	}
-}
-
-func (c *clock) now() (time.Duration, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.began), time.Since(c.asked) < clockLasts
+	return up, nil
 }
 
 // Start starts a detached program with setsid, by two forks: that of the shell's substitution, and
@@ -165,7 +131,7 @@ echo "$pawl_start"`)
 		return host.Process{}, fmt.Errorf("start %s: its shell answers %q, see also %s", c.Argv[0], clip(out), c.Stderr)
 	}
 	p := host.Process{PID: st.PID, Start: st.Start, Boot: s.facts.boot}
-	s.facts.clock.atLeast(p.Started())
+	s.facts.clock.AtLeast(p.Started())
 	return p, nil
 }
 

@@ -357,7 +357,7 @@ type facts struct {
 	user    string
 	locks   uint64 // the limit of file locks
 	environ []string
-	clock   *clock
+	clock   *procfs.Clock
 }
 
 // learn asks for the facts. It also lays down the names that later requests use: the shell finds
@@ -369,7 +369,7 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 	for _, v := range h.cfg.Environ {
 		exports.WriteString(script.Export(v))
 	}
-	f.clock = &clock{}
+	f.clock = &procfs.Clock{}
 	out, _, err := s.ask(ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
 `+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
@@ -397,15 +397,13 @@ echo @; "$pawl_cat" /proc/self/environ`)
 			"shell of Linux does, but with %q", h.cfg.Address, clip(out))}
 	}
 	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
-	first, _, _ := strings.Cut(lines[5], " ")
-	up, err2 := strconv.ParseFloat(first, 64)
+	_, err2 := f.clock.Set(lines[5])
 	self, err3 := procfs.ParseStat([]byte(lines[6]))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 			"what the shell of %s answers: %w", h.cfg.Address, err)}
 	}
 	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], procfs.LockLimit([]byte(lines[7]))
-	f.clock.saw(time.Duration(up * float64(time.Second)))
 	s.mu.Lock()
 	s.self = self
 	s.mu.Unlock()

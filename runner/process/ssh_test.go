@@ -1,7 +1,9 @@
 package process
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/host/ssh"
@@ -13,11 +15,28 @@ import (
 // The runner does not care where its host is.
 func TestOverSSH(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
-	h, err := ssh.Open(ssh.Config{Config: connection.Config{
+	overSSH(t, s, connection.Config{
 		ID:         "far",
 		Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
 		Identities: []string{s.Key},
-	}})
+	})
+}
+
+// Nor who has logged in there.
+func TestOverMaster(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	m := connection.Master{
+		Socket: filepath.Join(t.TempDir(), "far"), Host: "far", Options: []string{"-F", s.ClientConfig(t, "far")},
+	}
+	if err := m.Login(t.Context()).Run(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Logout(context.Background()) }) // it may have ended
+	overSSH(t, s, connection.Config{ID: "far", Master: m})
+}
+
+func overSSH(t *testing.T, s *testenv.SSH, c connection.Config) {
+	h, err := ssh.Open(ssh.Config{Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}
