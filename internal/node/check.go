@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,7 +157,11 @@ func (c *checking) shell(ctx context.Context, h host.Host) bool {
 		case job.CheckHostKey:
 			c.OK(r.step, trusted(at))
 		case job.CheckLogin:
-			c.OK(r.step, cmp.Or(at.User, "a person")+" is logged in")
+			said := "as " + at.User
+			if at.Via == job.ViaOpenSSH {
+				said = "a person is logged in"
+			}
+			c.OK(r.step, said)
 		case job.CheckShell:
 			c.OK(r.step, fmt.Sprintf("/bin/sh answers; the login shell is %s, the home folder %s", value("SHELL"),
 				value("HOME")))
