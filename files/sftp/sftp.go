@@ -36,8 +36,8 @@ type Client = sftp.Client
 type FS struct {
 	// Client returns the client to ask. It connects anew when the last one is gone. Required.
 	Client func(context.Context) (*Client, error)
-	// Shell runs a script of /bin/sh as the same account, and returns what it prints to its standard
-	// output. It removes folders by fewer requests, and finds out why nothing can be written.
+	// Shell runs a script of /bin/sh as the same account, and returns what it prints to its
+	// standard output. It removes folders by fewer requests, and finds out why nothing can be written.
 	// Default: SFTP removes each entry, and tells of no quota.
 	Shell func(ctx context.Context, script string) (string, error)
 }

@@ -22,7 +22,8 @@ const (
 	late = "124"
 )
 
-// rm removes what rm can remove of a folder, and reports whether that is all. What is mounted stays.
+// rm removes what rm can remove of a folder, and reports whether that is all. What is mounted
+// stays.
 func (f *FS) rm(ctx context.Context, name string) (gone bool, err error) {
 	for range rounds {
 		code, err := f.Shell(ctx, paths+"timeout --foreground 2 rm -rf --one-file-system --preserve-root=all -- "+

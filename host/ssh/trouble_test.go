@@ -195,8 +195,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A request that hangs holds up the others for a while. Then there is another shell, and what hung is
-// killed, also where the connection passes no signals on.
+// A request that hangs holds up the others for a while. Then there is another shell, and what hung
+// is killed, also where the connection passes no signals on.
 func TestRequestThatHangs(t *testing.T) {
 	for what, with := range map[string]func(*testing.T, *testenv.SSH) ssh.Config{
 		"native": func(_ *testing.T, s *testenv.SSH) ssh.Config { return config(s) },
@@ -211,7 +211,8 @@ func TestRequestThatHangs(t *testing.T) {
 			c := with(t, s)
 			c.Answer = 2 * time.Second
 			h := open(t, c)
-			_, _, err := h.Run(t.Context(), "echo $$ >"+s.Work+"/shell; echo 'echo $$ >"+s.Work+"/pid; exec sleep 1000' | sh", nil)
+			_, _, err := h.Run(t.Context(),
+				"cd "+s.Work+"; echo $$ >shell; echo 'echo $$ >pid; exec sleep 1000' | sh", nil)
 			isTrouble(t, err, job.ShellBroken, "2s")
 			for _, name := range []string{"shell", "pid"} {
 				hosttest.Until(t, "what hung is gone", func() bool {

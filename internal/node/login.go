@@ -18,7 +18,8 @@ import (
 const logins = "logins"
 
 // loginOf returns the login of a system with via openssh. Its socket is named after all that says
-// whose connection it is: where the system of that name is another host by now, nobody is logged in.
+// whose connection it is: where the system of that name is another host by now, nobody is logged
+// in.
 func loginOf(dir, tenant string, doc *job.System) login {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", tenant, doc.Name, doc.Host.Address))
 	return backends.login(filepath.Join(dir, logins, hex.EncodeToString(sum[:8])), doc.Host.Address)

@@ -17,8 +17,8 @@ import (
 )
 
 // A Master is an OpenSSH client that keeps a connection open, and opens sessions on it for others:
-// ControlMaster of ssh_config(5). A person starts it, with [Master.Login], and answers what the host
-// asks. What opens sessions here speaks with the master alone, so it never connects by itself.
+// ControlMaster of ssh_config(5). A person starts it, with [Master.Login], and answers what the
+// host asks. What opens sessions here speaks with the master alone, so it never connects by itself.
 type Master struct {
 	// Socket is where it listens. Required. The folder has to be there.
 	Socket string

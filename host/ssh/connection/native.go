@@ -59,7 +59,8 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		return nil, job.Errorf(job.Invalid, "ssh to %s: a line of its trusted host keys: %w", addr, err)
 	}
 	if len(trusted) == 0 {
-		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl systems trust %s`", Config(n).system())
+		return nil, trouble(job.HostKeyUnknown, "none of its host keys is trusted: run `pawl systems trust %s`",
+			Config(n).system())
 	}
 	var raw net.Conn
 	if before == nil {

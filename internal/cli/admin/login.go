@@ -79,7 +79,8 @@ func loginOf(ctx context.Context, cmd *cobra.Command, at *target.Target, name st
 	}
 	if machine == "" || s.Host.From != machine && s.Host.Keys != job.KeysEverywhere {
 		return nil, job.Errorf(job.Invalid, "system %s is reached from machine %s, and this is another one: run the "+
-			"command there, with --dir if its data folder is not the usual one", name, cmp.Or(s.Host.From, "of the service"))
+			"command there, with --dir if its data folder is not the usual one", name,
+			cmp.Or(s.Host.From, "of the service"))
 	}
 	who, err := at.Whoami(ctx)
 	if err != nil {
