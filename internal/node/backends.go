@@ -45,7 +45,7 @@ var backends = struct {
 	remote func(doc *job.System, by login, log *slog.Logger) (machine, error)
 	// the login of a person in a host, for what runs on this machine, by a socket
 	login func(socket, host string) login
-	// launches programs there, with the messages of their ends in one folder and marks in another
+	// launches programs on a machine, with the messages of their ends in one folder and marks in another
 	runner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
 	// tells such a runner of this machine that a child has ended
 	exited func(runner.Runner, host.Process)
