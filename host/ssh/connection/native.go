@@ -205,7 +205,11 @@ func identity(name string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ssh.ParsePrivateKey(text)
+	signer, err := ssh.ParsePrivateKey(text)
+	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
+		err = errors.New("it has a passphrase: give it to an agent (ssh-add)")
+	}
+	return signer, err
 }
 
 func certificate(name string, signer ssh.Signer) (ssh.Signer, error) {
