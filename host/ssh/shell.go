@@ -93,7 +93,6 @@ type shell struct {
 	queue  chan *request
 	asked  *atomic.Int64 // counts the requests
 	facts  facts
-	asked  *atomic.Int64 // counts the requests
 
 	mu      sync.Mutex // guards what follows
 	pending []*request // written, and not yet answered

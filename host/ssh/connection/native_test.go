@@ -59,7 +59,7 @@ func lets(t *testing.T, what string, c connection.Config, user string) {
 func refuses(t *testing.T, what string, c connection.Config, words ...string) {
 	t.Helper()
 	_, err := try(t, c)
-	if trouble, ok := errors.AsType[*host.Trouble](err); !ok || trouble.Code != job.LoginFailed {
+	if trouble, ok := errors.AsType[*host.Trouble](err); !ok || trouble.Code != job.AuthenticationFailed {
 		t.Fatalf("%s: %v", what, err)
 	}
 	for _, w := range words {
