@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawl-jobs/pawl/host/ssh/script"
 )
 
 // A request that is cut at any byte does not run, not even in part, whatever shell /bin/sh is.
@@ -30,7 +32,7 @@ done; cat >>RAN <<END
 END
 '
 ) </dev/null
-printf %b 'a\nb\n' | cat >>RAN`, "RAN", quote(ran))}, &text)
+printf %b 'a\nb\n' | cat >>RAN`, "RAN", script.Quote(ran))}, &text)
 			run := func(request string) string {
 				c := exec.Command(sh, "-s")
 				c.Stdin = strings.NewReader(request)

@@ -12,14 +12,23 @@ import (
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
-// The runner does not care where its host is.
+// The runner does not care where its host is, nor what the login shell is there.
 func TestOverSSH(t *testing.T) {
-	s := testenv.SSHD(t, testenv.SSHOptions{})
-	overSSH(t, s, connection.Config{
-		ID:         "far",
-		Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
-		Identities: []string{s.Key},
-	})
+	shells := []string{"csh"} // what is least like /bin/sh
+	if testenv.Long() {
+		shells = append(shells, "sh", "bash")
+	}
+	for _, shell := range shells {
+		t.Run(shell, func(t *testing.T) {
+			t.Parallel()
+			s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell})
+			overSSH(t, s, connection.Config{
+				ID:         "far",
+				Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},
+				Identities: []string{s.Key},
+			})
+		})
+	}
 }
 
 // Nor who has logged in there.
