@@ -63,7 +63,7 @@ func silent(j *job.Job, err error) *job.Block {
 	case ok:
 		code = t.Code
 	case !elsewhere(j), job.KindOf(err) != job.Unavailable, job.Blocking(err) != nil:
-		return nil
+		return nil //nolint:nilerr // it is other trouble, of which the caller tells
 	}
 	system, _, _ := strings.Cut(j.Watch, "/")
 	return &job.Block{

@@ -38,8 +38,8 @@ const zombieMachine = "m1"
 
 // A house is what one process needs to run programs in a folder that many share.
 type house struct {
-	dir     string
-	kind    *app.Kind
+	dir  string
+	kind *app.Kind
 }
 
 // openHouse opens a house. aside is called before a program is suspended.
