@@ -109,7 +109,7 @@ func TestDelay(t *testing.T) {
 	go func() {
 		c, err := l.Accept()
 		if err == nil {
-			io.Copy(c, c) //nolint:errcheck // until the test ends
+			io.Copy(c, c) // until the test ends
 			c.Close()
 		}
 	}()
@@ -147,7 +147,7 @@ func TestDelayTakesItsTime(t *testing.T) {
 		for i := range 3 {
 			go func() {
 				<-time.After(time.Duration(i) * time.Millisecond)
-				write.Write([]byte{byte(i)}) //nolint:errcheck // it is read
+				write.Write([]byte{byte(i)}) // it is read
 			}()
 		}
 		for i := range 3 {
