@@ -83,7 +83,7 @@ func (h *Host) muster(ctx context.Context, f facts, fs []host.Family, since uint
 		}
 		slices.Sort(pids)
 		return slices.Compact(pids), enough
-	}, relation(fs))
+	}, procfs.Related(fs))
 	if err != nil {
 		return nil, fmt.Errorf("look for processes: %w", err)
 	}
@@ -142,24 +142,10 @@ func roll(f facts, fs []host.Family, seen map[int]sight) [][]host.Member {
 	return all
 }
 
-// relation returns a function that reports whether a process that was not read whole may be of a
-// family, as far as its session and its limits tell. Each launch with a number has another one, and
-// only root can shed it. A process that root started without that number, in another session, and
-// that ends before it is read, is found by those that it started: a look that finds nobody is taken
-// twice.
-func relation(fs []host.Family) func(sight) bool {
-	numbers, leaders, all := map[uint64]bool{}, map[int]bool{}, true
-	for _, family := range fs {
-		numbers[family.Locks], leaders[family.Leader.PID] = true, true
-		all = all && family.Locks != 0
-	}
-	return func(s sight) bool { return !all || s.dim || numbers[s.locks] || leaders[s.Session] }
-}
-
 // survey returns the processes that have started since then, and were alive in the last look or
 // just before. members tells which of them are of a family, and whether each family has one.
 func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(map[int]sight) ([]int, bool),
-	related func(sight) bool,
+	related func(session int, locks uint64) bool,
 ) (map[int]sight, error) {
 	h.census.mu.Lock()
 	known := h.census.of
@@ -206,7 +192,7 @@ func (h *Host) survey(ctx context.Context, f facts, since uint64, members func(m
 // number last. It reports whether there was a look that read all that it had listed, and in which
 // nobody had ended who is related to a family. If each family has somebody, a few looks are enough.
 func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []int, last int,
-	members func(map[int]sight) ([]int, bool), related func(sight) bool,
+	members func(map[int]sight) ([]int, bool), related func(session int, locks uint64) bool,
 ) (bool, error) {
 	for look := range maxLooks + len(unread)/perLook {
 		few := unread[:min(perLook, len(unread))]
@@ -235,9 +221,9 @@ func (h *Host) chase(ctx context.Context, f facts, seen map[int]sight, unread []
 		for _, pid := range l.listed {
 			s, is := l.read[pid]
 			switch old, before := seen[pid]; {
-			case !is, s.turns && related(s): // the next look reads it
+			case !is, s.turns && related(s.Session, s.locks): // the next look reads it
 				unread, whole = append(unread, pid), false
-			case s.Alive(), !related(s):
+			case s.Alive(), !s.dim && !related(s.Session, s.locks):
 				seen[pid] = s
 			case !before || old.Alive() || old.Start != s.Start:
 				// It was alive when it was listed, and may have started another since.
@@ -265,7 +251,7 @@ printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024) 2>/dev/null; tr
 		return nil, 0, err
 	}
 	first, rest, _ := strings.Cut(out, "\n")
-	pids, err := numbers(first)
+	pids, err := procfs.Numbers(first)
 	if err != nil || len(pids) < 2 {
 		return nil, 0, fmt.Errorf("a list of processes: %w: %q", err, clip([]byte(first)))
 	}
@@ -333,7 +319,7 @@ echo @
 	}
 	quick, rest, _ := strings.Cut(out, "\n@\n")
 	first, quick, _ := strings.Cut(quick, "\n")
-	all, err := numbers(first)
+	all, err := procfs.Numbers(first)
 	if err != nil || len(all) == 0 {
 		return l, fmt.Errorf("a list of processes: %w: %q", err, clip([]byte(out)))
 	}
@@ -403,15 +389,4 @@ func whole(files map[string][]byte, pid string) (s sight, ok bool) {
 	s = sight{Stat: after, uid: string(bytes.Fields(uid)[0]), locks: procfs.LockLimit(files[pid+"/limits"])}
 	s.launch, s.keep = procfs.Marks(environ)
 	return s, true
-}
-
-func numbers(line string) (all []int, err error) {
-	for word := range strings.FieldsSeq(line) {
-		n, err := strconv.Atoi(word)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, n)
-	}
-	return all, nil
 }
