@@ -2,13 +2,10 @@ package ssh
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,7 +128,7 @@ func (h *Host) session(shell []string) (*connection.Session, error) {
 	defer late.Stop()
 	_, err = fmt.Fprintf(s, "{ echo %s; exec %s -c 'exec /bin/sh -s'\n}\n", nonce, words.String())
 	if err == nil {
-		err = skip(s, nonce+"\n")
+		err = script.Skip(s, nonce+"\n")
 	}
 	if err != nil {
 		_ = s.Close()
@@ -139,18 +136,6 @@ func (h *Host) session(shell []string) (*connection.Session, error) {
 			fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
 	}
 	return s, nil
-}
-
-// skip reads until it has read mark. It takes one byte at a time, so it reads nothing behind it.
-func skip(r io.Reader, mark string) error {
-	var last []byte
-	for b := make([]byte, 1); !bytes.HasSuffix(last, []byte(mark)); {
-		if _, err := io.ReadFull(r, b); err != nil {
-			return err
-		}
-		last = append(last[max(0, len(last)-len(mark)):], b...)
-	}
-	return nil
 }
 
 func (h *Host) newShell() (*shell, error) {
@@ -373,7 +358,7 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 `+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
 pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)
-pawl_missing=; for pawl_t in `+strings.Join(slices.Sorted(maps.Keys(tools)), " ")+`; do
+pawl_missing=; for pawl_t in `+strings.Join(script.Tools(), " ")+`; do
 	pawl_tool "$pawl_t" >/dev/null || pawl_missing="$pawl_missing $pawl_t"
 done
 [ -r /proc/self/stat ] || pawl_missing="$pawl_missing /proc"
@@ -415,17 +400,8 @@ echo @; "$pawl_cat" /proc/self/environ`)
 	return f, nil
 }
 
-// tools are what Pawl needs on the far side, each with the package that has it.
-var tools = map[string]string{
-	"cat": "coreutils", "dd": "coreutils", "env": "coreutils", "head": "coreutils", "id": "coreutils",
-	"ln": "coreutils", "sleep": "coreutils", "setsid": "util-linux", "xargs": "findutils",
-}
-
 // lacking is the error of a machine that lacks tools.
 func lacking(address string, missing []string) error {
-	for i, tool := range missing {
-		missing[i] = tool + " (" + cmp.Or(tools[tool], "of Linux") + ")"
-	}
 	return &host.Trouble{Code: job.ToolsMissing, Err: fmt.Errorf("%s lacks %s, which Pawl needs", address,
-		strings.Join(missing, ", "))}
+		script.Packages(missing))}
 }

@@ -3,6 +3,10 @@ package script
 
 import (
 	"bytes"
+	"cmp"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -25,6 +29,36 @@ func Exportable(v string) bool {
 func Export(v string) string {
 	name, value, _ := strings.Cut(v, "=")
 	return "export " + name + "=" + Quote(value) + "\n"
+}
+
+// Skip reads until it has read mark. It takes one byte at a time, so it reads nothing behind it.
+func Skip(r io.Reader, mark string) error {
+	var last []byte
+	for b := make([]byte, 1); !bytes.HasSuffix(last, []byte(mark)); {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+		last = append(last[max(0, len(last)-len(mark)):], b...)
+	}
+	return nil
+}
+
+// packages are the tools that scripts use, with the package that has each.
+var packages = map[string]string{
+	"cat": "coreutils", "dd": "coreutils", "env": "coreutils", "head": "coreutils", "id": "coreutils",
+	"ln": "coreutils", "sleep": "coreutils", "setsid": "util-linux", "xargs": "findutils",
+}
+
+// Tools are the tools that scripts use, sorted.
+func Tools() []string { return slices.Sorted(maps.Keys(packages)) }
+
+// Packages names tools, each with the package that has it.
+func Packages(tools []string) string {
+	var named []string
+	for _, tool := range tools {
+		named = append(named, tool+" ("+cmp.Or(packages[tool], "of Linux")+")")
+	}
+	return strings.Join(named, ", ")
 }
 
 // Heads parts what `head -v` has printed of files, by their names. A file that it could not open is
