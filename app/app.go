@@ -129,6 +129,9 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 			}
 			return
 		}
+		if _, _, far := job.OnSystem(name); far && field != archiveField {
+			return // the service looks at it, which knows the systems
+		}
 		at, err := Path(name)
 		if err != nil {
 			problems = append(problems, job.Problem{

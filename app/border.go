@@ -33,8 +33,9 @@ const archiveField = "archive.to"
 // A border is the line around the service's own places, for one step of a job.
 type border struct {
 	k    *Kind
-	own  []landmark      // nil: not looked up yet
-	done map[string]bool // folders that were made
+	own  []landmark          // nil: not looked up yet
+	done map[string]bool     // folders that were made
+	far  map[string]*farSide // systems that inputs come from, by name
 }
 
 // A landmark is a folder as it is compared with others. With mounts one folder has several names.
@@ -45,7 +46,9 @@ type landmark struct {
 	way   []fs.FileInfo // itself, and the folders above it
 }
 
-func (k *Kind) border() *border { return &border{k: k, done: map[string]bool{}} }
+func (k *Kind) border() *border {
+	return &border{k: k, done: map[string]bool{}, far: map[string]*farSide{}}
+}
 
 // groundLife is how long a look at the ground holds. Only root and the account of the service can
 // change it.

@@ -28,12 +28,12 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 	border := k.border()
 	for i, in := range s.spec.Inputs {
 		var size Size
-		_, err := k.origin(ctx, border, s, i)
+		from, err := k.origin(ctx, border, s, i)
 		if trespass(err) {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
 		if err == nil {
-			size, err = k.look(ctx, in)
+			size, err = k.look(ctx, in, &from)
 		}
 		if in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err) {
 			absent = append(absent, in.From)
@@ -102,7 +102,10 @@ func (k *Kind) check(s *program) error {
 	names := map[string]string{"stdout": s.spec.Stdout, "stderr": s.spec.Stderr}
 	for i, in := range s.spec.Inputs {
 		names[fmt.Sprintf("inputs[%d].to", i)] = in.To
-		if _, err := Path(in.From); err != nil && k.source(in.From) == nil {
+		if _, _, far := job.OnSystem(in.From); far || k.source(in.From) != nil {
+			continue
+		}
+		if _, err := Path(in.From); err != nil {
 			return fmt.Errorf("input %w", err)
 		}
 	}
@@ -115,20 +118,6 @@ func (k *Kind) check(s *program) error {
 	return err
 }
 
-// origin returns where an input comes from: a URL of the web, or a path with its links followed.
-func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (string, error) {
-	from := s.spec.Inputs[i].From
-	reportAt(ctx, from)
-	if k.source(from) != nil {
-		return from, nil
-	}
-	name, err := Path(from)
-	if err != nil {
-		return "", err
-	}
-	return border.input(ctx, s.job.Tenant, place{inputField(i), name})
-}
-
 // trespass reports whether an error says that a spec names a place that is not for its job.
 func trespass(err error) bool {
 	_, ok := errors.AsType[*job.SpecError](err)
@@ -137,32 +126,28 @@ func trespass(err error) bool {
 
 // look sees that an input can be read, without reading it, and returns its size. Bytes below 0
 // stand for a size that is not known.
-func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
-	if source := k.source(in.From); source != nil {
-		bytes, err := source.Stat(ctx, in.From)
+func (k *Kind) look(ctx context.Context, in job.Input, from *origin) (Size, error) {
+	if from.source != nil {
+		bytes, err := from.source.Stat(ctx, from.name)
 		return Size{Files: 1, Bytes: bytes}, err
 	}
-	from, err := Path(in.From)
-	if err != nil {
-		return Size{}, err
-	}
-	info, err := k.cfg.Files.Stat(ctx, from)
+	info, err := from.fs.Stat(ctx, from.name)
 	switch {
 	case err != nil:
-		return Size{}, k.dangling(ctx, from, err)
+		return Size{}, from.fault(from.dangling(ctx, err))
 	case in.InPlace:
 		return Size{}, nil
 	case !info.IsDir():
-		if err := regular(from, info); err != nil {
+		if err := regular(from.name, info); err != nil {
 			return Size{}, err
 		}
-		return Size{1, info.Size(), info.Size() - files.Allocated(info)}, k.readable(ctx, from)
+		return Size{1, info.Size(), info.Size() - files.Allocated(info)}, from.readable(ctx, from.name)
 	case in.SHA256 != "":
 		return Size{}, job.Errorf(job.Invalid,
 			"it is a folder, and sha256 is the sum of a file: remove sha256, or name a file")
 	}
 	var size Size
-	err = files.Tree(ctx, k.cfg.Files, from, func(e files.Entry) error {
+	err = files.Tree(ctx, from.fs, from.name, func(e files.Entry) error {
 		reportAt(ctx, e.Path)
 		switch {
 		case e.Err != nil:
@@ -172,30 +157,30 @@ func (k *Kind) look(ctx context.Context, in job.Input) (Size, error) {
 			return e.Err
 		case e.Info.Mode().IsRegular():
 			size.add(e.Info.Size(), e.Info.Size()-files.Allocated(e.Info))
-			return k.readable(ctx, e.Path)
+			return from.readable(ctx, e.Path)
 		}
 		return nil
 	})
-	return size, err
+	return size, from.fault(err)
 }
 
 // dangling returns err. If the input is a link that leads nowhere, it returns an error that says
 // so.
-func (k *Kind) dangling(ctx context.Context, from string, err error) error {
+func (o *origin) dangling(ctx context.Context, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, resolveErr := files.Resolve(ctx, k.cfg.Files, from)
-	if at, ok := errors.AsType[*fs.PathError](resolveErr); ok && at.Path != from {
+	_, resolveErr := files.Resolve(ctx, o.fs, o.name)
+	if at, ok := errors.AsType[*fs.PathError](resolveErr); ok && at.Path != o.name {
 		return &fs.PathError{Op: "follow", Path: at.Path, Err: fs.ErrNotExist}
 	}
 	return err
 }
 
-func (k *Kind) readable(ctx context.Context, name string) error {
-	f, err := k.cfg.Files.Open(ctx, name)
+func (o *origin) readable(ctx context.Context, name string) error {
+	f, err := o.fs.Open(ctx, name)
 	if err != nil {
-		return err
+		return o.fault(err)
 	}
 	return f.Close()
 }

@@ -144,17 +144,13 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	border := k.border()
 	for i, in := range s.spec.Inputs {
 		to, err := s.inside(fmt.Sprintf("inputs[%d].to", i), in.To)
-		from := in.From
-		if err == nil && k.source(from) == nil {
-			from, err = Path(in.From)
-		}
 		if err != nil {
 			return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		}
 		into := k.workRoom(s, r.Staged.Bytes-r.Staged.Holes)
-		real, err := k.origin(ctx, border, s, i)
+		from, err := k.origin(ctx, border, s, i)
 		if err == nil {
-			err = g.input(ctx, i, from, real, to)
+			err = g.input(ctx, i, &from, to)
 		}
 		if noRoom(err) {
 			g.takeBack(ctx)
@@ -303,63 +299,68 @@ func leftOut(names []string) string {
 }
 
 // input puts a file, or a folder with everything in it, into the job's folder, or links it there.
-// real is from with its links followed: what was looked at is what is copied.
-func (g *stager) input(ctx context.Context, i int, from, real, to string) error {
+// It takes what the links of from lead to: what was looked at is what is copied.
+func (g *stager) input(ctx context.Context, i int, from *origin, to string) error {
 	in, dst := g.spec.Inputs[i], g.sys.Host.Files()
 	name, field := path.Clean(in.To), fmt.Sprintf("inputs[%d].to", i)
 	if err := g.staysInside(ctx, g.program, field, path.Dir(to)); err != nil {
 		return err
 	}
-	if source := g.source(from); source != nil {
+	if from.source != nil {
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
 		}
-		c, err := files.Fetch(ctx, dst, to, source, from, files.CopyOptions{Progress: g.move})
+		c, err := files.Fetch(ctx, dst, to, from.source, from.name, files.CopyOptions{Progress: g.move})
 		return g.record(ctx, to, name, in.SHA256, c, err)
 	}
-	info, err := g.cfg.Files.Stat(ctx, real)
+	info, err := from.fs.Stat(ctx, from.real)
 	if err != nil {
-		return g.dangling(ctx, from, err)
+		return from.fault(from.dangling(ctx, err))
 	}
 	if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 		return err
 	}
 	switch {
-	case in.InPlace && g.sys != g.Local():
+	case in.InPlace && !from.on(g.sys) && (from.sys != nil || g.sys != g.Local()):
 		return job.Errorf(job.Invalid,
-			"in_place: %s is on the machine of the service, and the program is not: remove in_place, and it is copied",
-			from)
+			"in_place: %s is not on the system of the program: remove in_place, and it is copied", in.From)
 	case in.InPlace:
 		linker, ok := dst.(files.Linker)
 		if !ok {
 			return job.Errorf(job.Invalid,
 				"in_place: the system has no symbolic links: remove in_place, and it is copied")
 		}
-		g.list[name] = stagedFile{archived: archived{fileName: named(name)}, Link: from}
-		return linker.Symlink(ctx, from, to)
+		g.list[name] = stagedFile{archived: archived{fileName: named(name)}, Link: from.name}
+		return linker.Symlink(ctx, from.name, to)
 	case !info.IsDir():
-		if err := regular(from, info); err != nil {
+		if err := regular(from.name, info); err != nil {
 			return err
 		}
-		return g.file(ctx, real, to, name, in.SHA256)
+		return g.file(ctx, from, from.real, to, name, in.SHA256)
 	}
 	if err := g.mkdir(ctx, field, to, info.Mode()); err != nil {
 		return err
 	}
-	return files.Tree(ctx, g.cfg.Files, real, func(e files.Entry) error {
+	var putting error
+	err = files.Tree(ctx, from.fs, from.real, func(e files.Entry) error {
 		reportAt(ctx, e.Path)
 		at := path.Join(to, e.Name)
 		switch {
 		case e.Err != nil:
-			return g.link(ctx, e, to, name)
+			putting = g.link(ctx, e, to, name)
 		case e.Info.IsDir():
-			return g.mkdir(ctx, field, at, e.Info.Mode())
+			putting = g.mkdir(ctx, field, at, e.Info.Mode())
 		case e.Info.Mode().IsRegular():
-			return g.file(ctx, e.Path, at, path.Join(name, e.Name), "")
+			putting = g.file(ctx, from, e.Path, at, path.Join(name, e.Name), "")
+		default:
+			g.left = append(g.left, fmt.Sprintf("%s (%s)", path.Join(name, e.Name), typeName(e.Info.Mode())))
 		}
-		g.left = append(g.left, fmt.Sprintf("%s (%s)", path.Join(name, e.Name), typeName(e.Info.Mode())))
-		return nil
+		return putting
 	})
+	if putting != nil {
+		return putting
+	}
+	return from.fault(err)
 }
 
 // link makes a link in the job's folder for a link to a folder of the same input. The input is
@@ -398,10 +399,14 @@ func (e *changedError) Error() string {
 	return fmt.Sprintf("its content has the SHA-256 %s, not %s", e.is, e.want)
 }
 
-// file copies a file of an input to a name in the job's folder, and notes it.
-func (g *stager) file(ctx context.Context, from, to, name, want string) error {
-	c, err := files.Copy(ctx, g.sys.Host.Files(), to, g.cfg.Files, from,
-		files.CopyOptions{Progress: g.move, Whole: want != ""})
+// file copies a file of an input to a name in the job's folder, and notes it. Where both are on one
+// far system and no sum is asked for, its content does not leave that.
+func (g *stager) file(ctx context.Context, from *origin, real, to, name, want string) error {
+	c, err := files.Copy(ctx, g.sys.Host.Files(), to, from.fs, real,
+		files.CopyOptions{Progress: g.move, Whole: want != "", NoDigest: want == ""})
+	if _, ok := errors.AsType[*files.ReadError](err); ok {
+		err = from.fault(err)
+	}
 	return g.record(ctx, to, name, want, c, err)
 }
 
@@ -418,6 +423,9 @@ func (g *stager) record(ctx context.Context, to, name, want string, c files.Copi
 	made, err := dst.Stat(ctx, to)
 	if err != nil {
 		return err
+	}
+	if made.Size() != c.Size {
+		return fmt.Errorf("the copy of %s has %d bytes and not %d", name, made.Size(), c.Size)
 	}
 	number, changed := files.Identity(made)
 	g.list[name] = stagedFile{

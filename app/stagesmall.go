@@ -57,18 +57,18 @@ func (g *stager) small(ctx context.Context) (all []files.Small, ok bool) {
 		if err != nil || in.InPlace || g.source(in.From) != nil {
 			return nil, false
 		}
-		real, err := g.origin(ctx, border, g.program, i)
+		from, err := g.origin(ctx, border, g.program, i)
 		if in.Optional && errors.Is(err, fs.ErrNotExist) && !isLink(err) {
 			continue
 		}
-		if err != nil {
+		if err != nil || from.sys != nil { // its system may copy it there
 			return nil, false
 		}
-		info, err := g.cfg.Files.Stat(ctx, real)
+		info, err := from.fs.Stat(ctx, from.real)
 		if err != nil || !info.Mode().IsRegular() || info.Size() > files.MaxSmall {
 			return nil, false
 		}
-		content, err := files.ReadFile(ctx, g.cfg.Files, real, files.MaxSmall)
+		content, err := files.ReadFile(ctx, from.fs, from.real, files.MaxSmall)
 		sum := sha256.Sum256(content)
 		digest := hex.EncodeToString(sum[:])
 		if bytes += len(content); err != nil || bytes > most || in.SHA256 != "" && in.SHA256 != digest {

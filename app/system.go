@@ -53,9 +53,9 @@ const (
 // elsewhere reports whether the program of a job runs on another machine than the service.
 func elsewhere(j *job.Job) bool { return strings.Contains(j.Watch, "/") }
 
-// silent returns the block of a job whose machine cannot be reached; nil: err is no such trouble.
-// All troubles of reaching one account are one group. Files of another machine that are not there
-// for now were cut off with it.
+// silent returns the block of a job whose machine cannot be reached, or that of an input; nil: err
+// is no such trouble. All troubles of reaching one account are one group. Files of another machine
+// that are not there for now were cut off with it.
 func silent(j *job.Job, err error) *job.Block {
 	code := job.ConnectionLost
 	t, ok := errors.AsType[*host.Trouble](err)
@@ -65,15 +65,22 @@ func silent(j *job.Job, err error) *job.Block {
 	case !elsewhere(j), job.KindOf(err) != job.Unavailable, job.Blocking(err) != nil:
 		return nil //nolint:nilerr // it is other trouble, of which the caller tells
 	}
-	system, _, _ := strings.Cut(j.Watch, "/")
+	watch := j.Watch
+	if of, ok := errors.AsType[*sourceError](err); ok {
+		watch = of.watch
+	}
+	system, _, _ := strings.Cut(watch, "/")
 	return &job.Block{
-		Code: code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: j.Watch},
+		Code: code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: watch},
 		Machine: j.Machine, Line: job.SystemKey(system),
 	}
 }
 
 // Remote finds the systems on other machines. Its methods are safe for concurrent use.
 type Remote interface {
+	// Document returns the document of a system by its name. If there is none, the error is of kind
+	// [job.NotFound].
+	Document(ctx context.Context, tenant, name string) (job.System, error)
 	// System returns the system of a watch. It may ask the machine where the folders are. If the
 	// machine cannot be reached, the error is of kind [job.Unavailable]. If there is no such
 	// system, it is of kind [job.NotFound].

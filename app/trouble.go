@@ -210,8 +210,9 @@ func (k *Kind) inputTrouble(ctx context.Context, s *program, in job.Input, err e
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		code, what = job.InputMissing, what+" is not there"
+		_, far, _ := job.OnSystem(in.From)
 		if at, ok := errors.AsType[*fs.PathError](err); ok && ctx.Err() == nil &&
-			(at.Path == in.From || "file://"+at.Path == in.From) {
+			(at.Path == in.From || "file://"+at.Path == in.From || at.Path == far) {
 			return engine.Retry(job.Entry{Code: code, Message: what})
 		}
 	case errors.Is(err, fs.ErrPermission), isLink(err), job.KindOf(err) == job.Invalid:

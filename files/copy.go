@@ -26,6 +26,10 @@ type CopyOptions struct {
 	// its attributes, and nothing is copied.
 	Settled bool
 
+	// NoDigest asks for no digest. If dst and src are on one file system that is a [Copier], the
+	// content does not leave that.
+	NoDigest bool
+
 	// Whole asks for the SHA-256 of the whole content, even of a file with very large holes.
 	Whole bool
 
@@ -59,6 +63,12 @@ func Copy(ctx context.Context, to FS, dst string, from FS, src string, o CopyOpt
 			return Copied{}, fmt.Errorf("copy: %w", &ReadError{err})
 		}
 		o.Mode = info.Mode().Perm()
+	}
+	if own, ok := to.(Copier); ok && o.NoDigest && from == to {
+		size, err := own.CopyFile(ctx, src, dst, o.PutOptions, o.Progress)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return Copied{Size: size}, err
+		}
 	}
 	r, err := from.Open(ctx, src)
 	if err != nil {

@@ -8,8 +8,8 @@
 //
 // The work on whole files and folders is written once, above that interface: [Copy], [Digest],
 // [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
-// [QuickLinker], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing], [Filler], [Loader],
-// [RemoverOfMany], and [Sparse] of an open file.
+// [QuickLinker], [Copier], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing],
+// [Filler], [Loader], [RemoverOfMany], and [Sparse] of an open file.
 //
 // [Source] is the contract for inputs that a URL names. It has no suite.
 //
@@ -136,6 +136,16 @@ func QuickLink(ctx context.Context, fsys FS, from, to string) error {
 		return q.QuickLink(ctx, from, to)
 	}
 	return fsys.Link(ctx, from, to)
+}
+
+// Copier is a file system that copies its own files, so that their content does not have to be read
+// and written. Two values of it that are equal must be one file system. Callers use [Copy].
+type Copier interface {
+	// CopyFile copies a regular file as [FS.Put] would write it, and returns its size. It calls
+	// progress with the number of bytes of each part, unless that is nil. Its errors are those of
+	// Open and of Put, and [errors.ErrUnsupported] if it cannot copy. Then it has called progress
+	// with a negative number, if at all, so that the sum is 0.
+	CopyFile(ctx context.Context, from, to string, o PutOptions, progress func(n int)) (size int64, err error)
 }
 
 // Adopter is a file system that can tell whether a file may still change. Two values of it that are

@@ -139,8 +139,9 @@ type Patience struct {
 
 // An Input is a file or folder that is put into the job's folder.
 type Input struct {
-	// A path of a file or folder on the machine of the service, or file:///…, or the URL of a file:
-	// http://… or https://…. In a job file a relative path counts from the folder of the job file.
+	// A path of a file or folder on the machine of the service, or file:///…; or system://NAME/path,
+	// on a system whose files allow it; or the URL of a file: http://… or https://…. In a job file a
+	// relative path counts from the folder of the job file.
 	From string `json:"from" minLength:"1" example:"/data/poem.txt"`
 
 	// Its path in the job's folder. By default the last name of from.

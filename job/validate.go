@@ -232,7 +232,7 @@ func (v *validation) app(s *Spec) {
 	v.stream("stderr", s.Stderr, targets)
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
-		v.input(at, in, targets)
+		v.input(at, in, cmp.Or(s.System, SystemLocal), targets)
 		if _, twice := s.Env[in.Env]; twice && in.Env != "" {
 			v.add(at+".env", in.Env, "is set in env too", "give one of them another name")
 		}
@@ -321,22 +321,27 @@ func (v *validation) archive(a *Archive) {
 	}
 }
 
-// input checks an input. targets holds the paths of the job's folder that are taken.
-func (v *validation) input(at string, in Input, targets map[string]string) {
+// input checks an input of a job on a system. targets holds the paths of the job's folder that are
+// taken.
+func (v *validation) input(at string, in Input, system string, targets map[string]string) {
 	if in.From == "" {
 		v.add(at+".from", "", "is missing", "give the path of a file or folder, or the URL of a file")
 		return
 	}
-	if Web(in.From) {
+	_, _, far := OnSystem(in.From)
+	switch {
+	case Web(in.From):
 		v.web(at, in)
-	} else {
-		v.location(at+".from", in.From, "give a path, file:///…, or the URL of a file (http, https)")
+	case far:
+		v.onSystem(at, in, system)
+	default:
+		v.location(at+".from", in.From, "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)")
 	}
 	to := in.To
 	if to == "" {
 		to = baseName(in.From)
 	}
-	if to == "/" && Web(in.From) {
+	if to == "/" && (far || Web(in.From)) {
 		v.add(at+".to", "", "is missing", "give the name that it gets in the job's folder")
 		return
 	}
@@ -391,6 +396,25 @@ func (v *validation) web(at string, in Input) {
 	}
 	if in.InPlace {
 		v.add(at+".in_place", "", "is for what is on the system already", "remove it, or give a path")
+	}
+}
+
+// onSystem checks an input that comes from a system; on is the system of the job. What has macros is
+// checked again when they are replaced.
+func (v *validation) onSystem(at string, in Input, on string) {
+	const such = "give one such as system://lab/data/in.txt"
+	system, name, _ := OnSystem(in.From)
+	switch {
+	case strings.ContainsRune(in.From, 0):
+		v.add(at+".from", in.From, "has a NUL byte", "remove it")
+	case strings.Contains(in.From, "${"):
+	case !validName(system) || len(system) > 64:
+		v.add(at+".from", in.From, "names no system", such)
+	case name == "/":
+		v.add(at+".from", in.From, "names no file of the system", such)
+	case in.InPlace && system != on:
+		v.add(at+".in_place", "", "is for what is on the system of the job, which is "+on,
+			"remove it, and the input is copied; or give system: "+system)
 	}
 }
 
@@ -504,6 +528,9 @@ func baseName(p string) string {
 		if plain, err := url.PathUnescape(path.Base("/" + strings.TrimRight(name, "/"))); err == nil {
 			return plain
 		}
+	}
+	if _, name, ok := OnSystem(p); ok {
+		return path.Base(name)
 	}
 	return path.Base(strings.TrimRight(p, "/"))
 }

@@ -234,7 +234,9 @@ func (w *writer) fill(r io.Reader, o files.PutOptions) error {
 	mode := make(chan error, 1)
 	go func() { mode <- w.file.Chmod(o.Perm()) }()
 	var err error
-	if p, ok := r.(files.Poured); ok {
+	if p, ok := r.(*parts); ok {
+		err = p.copy(w.ctx, w.file)
+	} else if p, ok := r.(files.Poured); ok {
 		err = p.Pour(w)
 	} else {
 		_, err = w.ReadFrom(r)

@@ -75,6 +75,18 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 	return y.ready, nil
 }
 
+// Document implements [app.Remote].
+func (s *systems) Document(ctx context.Context, tenant, name string) (doc job.System, err error) {
+	if name == job.SystemLocal {
+		return job.System{Name: name}, nil
+	}
+	row, err := store.FindResource(ctx, s.rows, tenant, job.KindSystem, name)
+	if err == nil {
+		err = json.Unmarshal(row.Doc, &doc)
+	}
+	return doc, err
+}
+
 // find returns a system as its document is now.
 func (s *systems) find(ctx context.Context, tenant, watch string) (*system, error) {
 	doc, err := s.document(ctx, tenant, watch)
@@ -138,7 +150,7 @@ func (s *systems) document(ctx context.Context, tenant, watch string) (doc job.S
 func (y *system) same(doc *job.System) bool {
 	was, is := y.doc, *doc
 	for _, d := range []*job.System{&was, &is} {
-		d.Disabled, d.Description, d.Most = false, "", nil
+		d.Disabled, d.Description, d.Most, d.Files = false, "", nil, nil
 	}
 	a, _ := json.Marshal(was)
 	b, _ := json.Marshal(is)

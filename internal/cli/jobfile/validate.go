@@ -297,6 +297,9 @@ func place(url string) (string, error) {
 	if job.Web(s.Inputs[0].From) {
 		return "", &unknownPlace{"is not looked at: it is on the web"}
 	}
+	if system, _, ok := job.OnSystem(s.Inputs[0].From); ok {
+		return "", &unknownPlace{"is not looked at: it is on system " + system}
+	}
 	return app.Path(s.Inputs[0].From)
 }
 

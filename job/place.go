@@ -1,0 +1,70 @@
+package job
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// OnSystem splits a place on a system, such as system://lab/data/in.txt, into the name of the
+// system and a clean path there; false: place is something else. The path is taken as it is
+// written, without %-escapes.
+func OnSystem(place string) (system, name string, ok bool) {
+	scheme, rest, ok := strings.Cut(place, "://")
+	if !ok || !strings.EqualFold(scheme, "system") {
+		return "", "", false
+	}
+	system, name, _ = strings.Cut(rest, "/")
+	return system, path.Clean("/" + name), true
+}
+
+// Opens says what is wrong with a path that a job names on the system, and what to change. Both are
+// empty if the path is in a folder of Files.
+func (s *System) Opens(name string) (what, remedy string) {
+	edit := fmt.Sprintf("in the document of the system (pawl get system %s -o yaml >%[1]s.yaml, then pawl "+
+		"apply -f %[1]s.yaml)", s.Name)
+	switch {
+	case s.Host.Kind != HostSSH:
+		return "is on the machine of the service", "give the path alone: " + short(name)
+	case len(s.Files) == 0:
+		return "is on system " + s.Name + ", of which jobs can name no files", "add its folder to files " + edit
+	}
+	for _, root := range s.Files {
+		if name == root || strings.HasPrefix(name, strings.TrimSuffix(root, "/")+"/") {
+			return "", ""
+		}
+	}
+	const most = 5
+	roots := strings.Join(s.Files[:min(len(s.Files), most)], ", ")
+	if len(s.Files) > most {
+		roots += ", …"
+	}
+	return "is in no folder of system " + s.Name + " that jobs can name",
+		"give a path in " + roots + ", or add its folder to files " + edit
+}
+
+// RefuseInputs returns a problem for each input of a spec that lies on a system and cannot be taken
+// from there. The job belongs to a machine of the service; empty: to any. Inputs with macros are
+// left to the moment when the job is prepared.
+func (s *Spec) RefuseInputs(systems map[string]System, machine string) (problems []Problem) {
+	for i, in := range s.Inputs {
+		system, name, ok := OnSystem(in.From)
+		if !ok || strings.Contains(in.From, "${") {
+			continue
+		}
+		sys, known := systems[system]
+		what, remedy := "is on a system that is unknown", "give one that pawl get systems lists, or make it"
+		if known {
+			what, remedy = sys.Opens(name)
+		}
+		if at := sys.Host.From; what == "" && at != "" && at != machine {
+			what = "is on system " + system + ", which machine " + at + " alone reaches, and the job is not of that machine"
+			remedy = "run the job on a system of that machine, or give host.keys: everywhere in the document of system " +
+				system + " if each machine has the keys"
+		}
+		if what != "" {
+			problems = append(problems, Problem{fmt.Sprintf("inputs[%d].from", i), short(in.From), what, remedy})
+		}
+	}
+	return problems
+}

@@ -1,0 +1,77 @@
+package job_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+func TestOnSystem(t *testing.T) {
+	t.Parallel()
+	for place, want := range map[string][3]any{
+		"system://lab/data/in.txt":   {"lab", "/data/in.txt", true},
+		"SYSTEM://lab//a/../b%20 c/": {"lab", "/b%20 c", true},
+		"system://lab":               {"lab", "/", true},
+		"system://lab/../../etc":     {"lab", "/etc", true},
+		"system:lab/x":               {"", "", false},
+		"/system://lab/x":            {"", "", false},
+		"https://lab/x":              {"", "", false},
+	} {
+		system, name, ok := job.OnSystem(place)
+		if got := [3]any{system, name, ok}; got != want {
+			t.Errorf("%s: %v, want %v", place, got, want)
+		}
+	}
+}
+
+func TestRefuseInputs(t *testing.T) {
+	t.Parallel()
+	ssh := func(name, from string, roots ...string) job.System {
+		return job.System{Name: name, Files: roots, Host: job.Host{Kind: job.HostSSH, From: from}}
+	}
+	systems := map[string]job.System{
+		"local": {Name: "local"}, "lab": ssh("lab", "m1", "/data", "/x"), "bare": ssh("bare", "m1"),
+		"all": ssh("all", "", "/"),
+	}
+	const edit = "in the document of the system (pawl get system lab -o yaml >lab.yaml, then pawl apply -f lab.yaml)"
+	for from, want := range map[string]*job.Problem{
+		"/data/x":                      nil,
+		"system://lab/data":            nil,
+		"system://lab/x/../data/a":     nil,
+		"system://all/etc":             nil,
+		"system://${PAWL_SYSTEM}/data": nil,
+		"system://none/a":              {What: "is on a system that is unknown", Remedy: "give one that pawl get systems lists, or make it"},
+		"system://local/a":             {What: "is on the machine of the service", Remedy: "give the path alone: /a"},
+		"system://bare/a": {
+			What: "is on system bare, of which jobs can name no files", Remedy: "add its folder to files in the " +
+				"document of the system (pawl get system bare -o yaml >bare.yaml, then pawl apply -f bare.yaml)",
+		},
+		"system://lab/database": {
+			What:   "is in no folder of system lab that jobs can name",
+			Remedy: "give a path in /data, /x, or add its folder to files " + edit,
+		},
+		"system://lab/data/../etc": {
+			What:   "is in no folder of system lab that jobs can name",
+			Remedy: "give a path in /data, /x, or add its folder to files " + edit,
+		},
+	} {
+		s := job.Spec{Inputs: []job.Input{{From: from}}}
+		var problems []job.Problem
+		if want != nil {
+			want.Path, want.Value = "inputs[0].from", from
+			problems = append(problems, *want)
+		}
+		if diff := cmp.Diff(problems, s.RefuseInputs(systems, "m1")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", from, diff)
+		}
+	}
+	s := job.Spec{Inputs: []job.Input{{From: "system://lab/data"}, {From: "system://all/data"}}}
+	for _, machine := range []string{"m2", ""} {
+		found := s.RefuseInputs(systems, machine)
+		if len(found) != 1 || found[0].What != "is on system lab, which machine m1 alone reaches, and the job is not of that machine" {
+			t.Errorf("a job of machine %q: %v", machine, found)
+		}
+	}
+}
