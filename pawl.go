@@ -54,6 +54,9 @@ type Config struct {
 	// CheckSystem tries all that jobs need of a system. The error is of kind Unavailable if this
 	// process is not on the machine that reaches it. Nil: this process reaches none.
 	CheckSystem func(context.Context, *job.System) (job.SystemCheck, error)
+	// ListSystem lists a folder of a system, with up to limit entries. Nil: this process reaches no
+	// system.
+	ListSystem func(ctx context.Context, tenant, system, path string, limit int) (job.Listing, error)
 	// Served reports whether some process runs the jobs of the store now, for [View.Why]. Nil: some
 	// process does.
 	Served func(context.Context) bool

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -83,6 +84,23 @@ func (s *Service) CheckSystem(ctx context.Context, name string) (job.SystemCheck
 		return job.SystemCheck{}, job.Errorf(job.Unavailable, "this process reaches no systems: ask one that runs programs")
 	}
 	return s.cfg.CheckSystem(ctx, &r.Doc)
+}
+
+// ListSystem lists a folder of a system, with up to limit entries; [job.MaxListed] is the most. It
+// lists what jobs can take as an input. The error is of kind NotFound if there is no such system or
+// folder, of kind Invalid if jobs cannot name it, and of kind Unavailable if this process does not
+// reach it.
+func (s *Service) ListSystem(ctx context.Context, name, path string, limit int) (job.Listing, error) {
+	if _, err := s.Systems().Resource(ctx, name); err != nil {
+		return job.Listing{}, err
+	}
+	if limit < 1 || limit > job.MaxListed {
+		return job.Listing{}, place("limit", strconv.Itoa(limit), "is out of range", "give 1 to "+strconv.Itoa(job.MaxListed))
+	}
+	if s.cfg.ListSystem == nil {
+		return job.Listing{}, job.Errorf(job.Unavailable, "this process reaches no systems: ask one that runs programs")
+	}
+	return s.cfg.ListSystem(ctx, s.cfg.Tenant, name, path, limit)
 }
 
 // Retentions returns the documents that say how long ended jobs are kept. There is one, named

@@ -63,7 +63,7 @@ func TestDocument(t *testing.T) {
 		doc := New(Config{}).(*handler).api.OpenAPI()
 		for path := range doc.Paths {
 			// A document's path may be that of queues, which stands for those of the other kinds.
-			if !strings.HasSuffix(path, "/check") { // which systems alone have
+			if !strings.HasSuffix(path, "/check") && path != "/v1/systems/{name}/files" { // which systems alone have
 				path = strings.ReplaceAll(path, "/v1/systems", "/v1/queues")
 			}
 			path = strings.NewReplacer("/v1/retentions", "/v1/queues", "/v1/policies", "/v1/queues").Replace(path)

@@ -32,6 +32,12 @@ func (h *handler) registerResources() {
 			"in the work folder, and runs a program there. Nothing of it stays. It takes some seconds, and 3 minutes at " +
 			"most. A system that another machine reaches is checked by a process there alone.",
 	}, h.checkSystem)
+	register(h, operation{
+		id: "list-system", tag: "systems", method: http.MethodGet, path: "/v1/systems/{name}/files",
+		summary: "List a folder of a system",
+		about: "What a job can take from there as an input: the document of the system says in files which folders " +
+			"these are. The process that answers looks there.",
+	}, h.listSystem)
 	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
@@ -101,6 +107,22 @@ type systemCheckOutput struct{ Body job.SystemCheck }
 func (h *handler) checkSystem(ctx context.Context, in *namedInput) (*systemCheckOutput, error) {
 	c, err := serviceOf(ctx).CheckSystem(ctx, in.Name)
 	return &systemCheckOutput{c}, err
+}
+
+type listSystemInput struct {
+	// The name.
+	Name string `path:"name" example:"night"`
+	// A folder or a file there.
+	Path string `query:"path" required:"true" minLength:"1" example:"/data"`
+	// How many entries are listed at most, by name.
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+}
+
+type listingOutput struct{ Body job.Listing }
+
+func (h *handler) listSystem(ctx context.Context, in *listSystemInput) (*listingOutput, error) {
+	l, err := serviceOf(ctx).ListSystem(ctx, in.Name, in.Path, in.Limit)
+	return &listingOutput{l}, err
 }
 
 // plural names the documents of a kind.

@@ -29,6 +29,13 @@ func (c *Client) CheckSystem(ctx context.Context, name string) (found job.System
 	return found, err
 }
 
+// ListSystem lists a folder of a system; see [pawl.Service.ListSystem].
+func (c *Client) ListSystem(ctx context.Context, name, path string, limit int) (found job.Listing, err error) {
+	q := url.Values{"path": {path}, "limit": {strconv.Itoa(limit)}}
+	_, err = c.call(ctx, request{method: http.MethodGet, path: c.Systems().of(name) + "/files", query: q}, &found)
+	return found, err
+}
+
 // Retentions returns the documents that say how long jobs are kept after their end. There is one of
 // them: [job.DefaultRetention].
 func (c *Client) Retentions() Resources[job.Retention] {

@@ -235,6 +235,9 @@ func TestResources(t *testing.T) {
 		if found, err := c.CheckSystem(ctx, "local"); err != nil || !found.Works || found.Failed() != nil {
 			t.Errorf("%+v, %v", found, err)
 		}
+		if found, err := c.ListSystem(ctx, "local", "/", 2); err != nil || len(found.Entries) != 2 || !found.More {
+			t.Errorf("%+v, %v", found, err)
+		}
 		if _, err := c.Systems().Resource(ctx, "a/b c"); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
@@ -339,6 +342,7 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Queues().Disable(ctx, "x", false); return err },
 		func() error { return c.Queues().Delete(ctx, "x") },
 		func() error { _, err := c.CheckSystem(ctx, "x"); return err },
+		func() error { _, err := c.ListSystem(ctx, "x", "/", 1); return err },
 		func() error { _, err := c.Systems().List(ctx); return err },
 		func() error { _, err := c.Systems().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Systems().Apply(ctx, "x", spec(`{}`), 0); return err },

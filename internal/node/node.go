@@ -193,6 +193,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	service.Testers[app.TesterConnection] = far
 	service.Testers[app.TesterSpace] = space{service.Testers[app.TesterSpace], far}
 	n.App = app.New(kind)
+	service.ListSystem = n.App.ListSystem
 	far.watcher = func(y *app.System) *app.Watcher { return app.NewWatcher(n.App, y, service.Store, service.Broker) }
 	n.eyes = app.NewWatcher(n.App, n.App.Local(), service.Store, service.Broker)
 	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}

@@ -13,7 +13,7 @@ import (
 // have more than those of pawl where that is given.
 func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
-		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(),
+		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(), lsCommand(),
 		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
 		migrateCommand(), reconcileCommand(),
 	}

@@ -61,6 +61,11 @@ func Open(t testing.TB) *Service {
 	s.Service = pawl.New(pawl.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},
+		ListSystem: func(ctx context.Context, _, system, name string, limit int) (l job.Listing, err error) {
+			l.System, l.Path = system, name
+			l.Entries, l.More, err = app.List(ctx, fileslocal.FS{}, name, limit)
+			return l, err
+		},
 		CheckSystem: func(ctx context.Context, doc *job.System) (job.SystemCheck, error) {
 			c := job.SystemCheck{System: doc.Name}
 			trial := app.Trial{
