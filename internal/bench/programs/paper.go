@@ -148,7 +148,7 @@ func (f *paperFigures) Rows(row func(name, format string, args ...any)) {
 	row("cost", "%.0f µs of CPU per job and %.0f µs of its programs; %.1f statements per job; %.1f MB at most",
 		f.CPUPerJob, f.Programs, f.Statements, f.Peak)
 	if s := f.overSSHFigures; s != nil {
-		row("system", "%s, over SSH", s.System)
+		row("over SSH", "all of them, on the system %s", s.System)
 	}
 	row("load", "%d programs on %s, 15-90 s divided by %d, seed %d, submitted within %.2f s", f.Jobs, f.Database,
 		f.Speedup, f.Seed, f.Submit)
