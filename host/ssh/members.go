@@ -290,29 +290,7 @@ func (h *Host) marks(ctx context.Context, uid string, members, pids []int, last 
 		names = append(names, strconv.Itoa(pid)+"/stat")
 	}
 	// A process of another account can be of no family, unless this account is root.
-	out, err := h.tell(ctx, fmt.Sprintf(`(cd /proc && read -r one five fifteen runs last <loadavg &&
-new= files= dead=" " &&
-for p in [0-9]*; do
-	[ "$p" -gt %[2]d ] && s= && read -r s <"$p/stat" && case $s in *") Z "*)
-		set -- ${s##*") "}
-		[ "${18}" = 1 ] && dead="$dead$p " ;;
-	esac
-done
-for p in %[1]s; do [ "$p" -le %[2]d ] && [ -d "$p" ] && new="$new $p"; done
-for p in [0-9]*; do
-	[ "$p" -gt %[2]d ] && case $dead in *" $p "*) ;; *) new="$new $p" ;; esac
-done
-echo "$last $new"
-for p in $new; do
-	files="$files $p/./stat $p/status $p/limits $p/environ $p/././stat"
-	if [ -O "$p" ] || { [ %[3]s = 0 ] && [ -d "$p" ]; }; then
-		s= n=; read -r s <"$p/stat"
-		while read -r a b c d e f; do case "$b $c" in "file locks") n=$e; break; esac; done <"$p/limits"
-		echo "$p $n $s"
-	fi
-done
-echo @
-"$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; true`,
+	out, err := h.tell(ctx, fmt.Sprintf(script.Look,
 		strings.Trim(fmt.Sprint(pids), "[]"), last, uid, strings.Join(names, " ")))
 	if err != nil {
 		return l, err
