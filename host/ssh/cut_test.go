@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestCutRequest(t *testing.T) {
 				t.Skip(err)
 			}
 			ran := filepath.Join(t.TempDir(), "ran")
-			s := &shell{nonce: "nonce", bound: time.Hour, watch: time.NewTimer(time.Hour)}
+			s := &shell{nonce: "nonce", bound: time.Hour, watch: time.NewTimer(time.Hour), asked: new(atomic.Int64)}
 			var text bytes.Buffer
 			s.add(&request{commands: strings.ReplaceAll(`echo begin >>RAN
 ( eval 'for i in 1 2; do

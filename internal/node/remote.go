@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/pawl-jobs/pawl/app"
@@ -14,14 +15,18 @@ func (n *Node) System(ctx context.Context, watch string) (*app.System, error) {
 	return n.far.System(ctx, n.Tenant(), watch)
 }
 
-// OpenSystem opens a system on another machine, without a service. closed ends its connection.
+// OpenSystem opens a system on another machine with via native, without a service. closed ends its
+// connection.
 func OpenSystem(ctx context.Context, doc *job.System, log *slog.Logger) (sys *app.System, closed func() error,
 	err error,
 ) {
-	watch := doc.Watch()
-	s := &systems{log: log, docs: map[string]job.System{watch: *doc}, open: map[string]*system{}}
-	if sys, err = s.System(ctx, s.tenant, watch); err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+	h, err := backends.remote(doc, nil, log)
+	if err != nil {
+		return nil, nil, err
 	}
-	return sys, s.Close, nil
+	y := &system{doc: *doc, host: h}
+	if sys, err = y.prepare(ctx, doc.Watch(), log); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("system %s: %w", doc.Name, err), h.Close())
+	}
+	return sys, h.Close, nil
 }
