@@ -28,7 +28,7 @@ that reaches the system, which is host.from in its document.
 
 Exit codes: 0 all of it works, 4 something does not.`,
 		Example: `  pawl systems check lab
-  pawl systems check local -o json`,
+  pawl systems check lab -o json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: kind.list.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -24,8 +24,8 @@ then stays open in the background, and the jobs of the system use it. Pawl never
 there: when the connection is gone, jobs wait until you log in again.
 
 Run it on the machine of host.from, as the user who runs Pawl there.`,
-		Example: `  pawl systems login cluster
-  pawl systems login cluster --stop`,
+		Example: `  pawl systems login lab
+  pawl systems login lab --stop`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: kind.list.complete,
 		RunE: target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {

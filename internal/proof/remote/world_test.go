@@ -185,12 +185,15 @@ func (w *world) until(what string, id job.ID, is func(*job.Job) bool) {
 	})
 }
 
+// patience is how long a test waits for what must come: longer than any machine is busy.
+const patience = 5 * time.Minute
+
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	if !testenv.Until(ctx, is) {
-		w.t.Fatalf("%s: not within a minute", what)
+		w.t.Fatalf("%s: not within %s", what, patience)
 	}
 }
 
@@ -202,7 +205,7 @@ func blocked(j *job.Job) bool { return j.State == job.Blocked }
 func (w *world) finished(ids ...job.ID) {
 	w.t.Helper()
 	for _, id := range ids {
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 		j, err := w.Wait(ctx, id)
 		cancel()
 		if err != nil || j.State != job.Finished {
