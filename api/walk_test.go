@@ -290,7 +290,8 @@ var tries = map[string][]try{
 	"delete-policy":  {{path: "/v1/policies/calm", status: 204}, {path: "/v1/policies/calm", status: 404}},
 	"check-system":   {{path: "/v1/systems/local/check", status: 200}, {path: "/v1/systems/none/check", status: 404}},
 	"list-system": {
-		{path: "/v1/systems/local/files?path=/", status: 200}, {path: "/v1/systems/none/files?path=/", status: 404},
+		{path: "/v1/systems/local/files?path=/", status: 200},
+		{path: "/v1/systems/none/files?path=/", status: 404},
 		{path: "/v1/systems/local/files?path=/&limit=0", status: 422},
 	},
 	"list-groups":   {{status: 200}, {path: "/v1/recovery?x=1", status: 422}},

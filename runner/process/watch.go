@@ -208,7 +208,7 @@ func (w *watch) read(ctx context.Context, name string) error {
 	key, _, err := runner.ParseEndName(name)
 	if err != nil {
 		w.stray(ctx, name)
-		return nil
+		return nil //nolint:nilerr // it is no message of an end, and goes
 	}
 	if _, given := w.notified(name); given {
 		return nil
