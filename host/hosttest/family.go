@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/job"
 )
 
 // killAll ends a family, and the leader with it.
@@ -139,12 +138,7 @@ func runners(t *testing.T, f fixture) {
 		looks = 10 // each takes many requests
 	}
 	for i := range looks {
-		all, err := f.host.Members(t.Context(), []host.Family{family})
-		if job.KindOf(err) == job.Unavailable { // a busy machine is too slow for it, and says so
-			continue
-		}
-		must(t, err)
-		if len(all[0]) == 0 {
+		if len(f.members(t, family)) == 0 {
 			t.Fatalf("look %d found nobody", i+1)
 		}
 	}
