@@ -126,7 +126,8 @@ func leaver(t *testing.T, f fixture) {
 // runners: a process that forks and ends all the time is found by each look.
 func runners(t *testing.T, f fixture) {
 	family := host.Family{Locks: f.number(t)}
-	hop := mark + `: >hop; echo '[ -e hop ] && setsid sh ./hopper & exit' >hopper; sh ./hopper`
+	// It counts down, so that it ends even if the test is killed.
+	hop := mark + `: >hop; echo '[ -e hop ] && [ $1 -gt 0 ] && setsid sh ./hopper $(($1 - 1)) & exit' >hopper; sh ./hopper 100000`
 	family.Leader = f.sh(t, hop, strconv.FormatUint(family.Locks, 10))
 	t.Cleanup(func() {
 		must(t, f.fs.Remove(context.WithoutCancel(t.Context()), path.Join(f.dir, "hop")))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/internal/procfs"
+	"github.com/pawl-jobs/pawl/host/ssh/members"
 	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -169,6 +170,15 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 		alive[i] = is && start == p.Start && p.Boot == boot
 	}
 	return alive, nil
+}
+
+// Members looks as [members.Census.Find] says.
+func (h *Host) Members(ctx context.Context, fs []host.Family) ([][]host.Member, error) {
+	f, err := h.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.census.Find(ctx, members.Machine{Tell: h.tell, Boot: f.boot, UID: f.uid, User: f.user, Locks: f.locks}, fs)
 }
 
 // Signal compares the start of each process in the same request that signals it.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/host/ssh/connection"
+	"github.com/pawl-jobs/pawl/host/ssh/members"
 	"github.com/pawl-jobs/pawl/host/ssh/script"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -50,7 +51,7 @@ type Host struct {
 	shell  atomic.Pointer[shell]
 	hung   hung
 	remote remote
-	census census
+	census members.Census
 	asked  atomic.Int64 // requests, of shells and of SFTP
 }
 

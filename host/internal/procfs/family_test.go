@@ -18,11 +18,12 @@ func TestRelated(t *testing.T) {
 	}{
 		{"the number of the family", []host.Family{numbered}, 1, 1000, true},
 		{"its session", []host.Family{numbered}, 7, 0, true},
-		{"a stranger", []host.Family{numbered}, 1, 0, false},
+		{"a stranger", []host.Family{numbered}, 1, 9, false},
 		{"another launch", []host.Family{numbered}, 1, 1001, false},
-		{"anybody, where a family has no number", []host.Family{numbered, plain}, 1, 0, true},
+		{"the limit of the account, where a family has no number", []host.Family{numbered, plain}, 1, 9, true},
+		{"another launch, where a family has no number", []host.Family{numbered, plain}, 1, 1001, false},
 	} {
-		if got := Related(tt.fs)(tt.session, tt.locks); got != tt.want {
+		if got := Related(tt.fs, 9)(tt.session, tt.locks); got != tt.want {
 			t.Errorf("%s: %t, want %t", tt.what, got, tt.want)
 		}
 	}

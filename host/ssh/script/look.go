@@ -1,9 +1,15 @@
 package script
 
 // Look reads processes in /proc: those with a number in a list (%[1]s) and those with one above
-// another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). It expects the tools of
-// the shell of a host.
+// another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). The newest come first,
+// for they are the first to end. Then it awaits so many more (%[5]d), each at the number that the
+// next process gets, and reads them as they start. It expects the tools of the shell of a host.
 const Look = `(cd /proc && read -r one five fifteen runs last <loadavg &&
+one() {
+	[ -O "$1" ] || { [ %[3]s = 0 ] && [ -d "$1" ]; } || return
+	s= n=; read -r s <"$1/stat"
+	while read -r a b c d e f; do case "$b $c" in "file locks") n=$e; break; esac; done <"$1/limits"
+}
 new= files= dead=" " &&
 for p in [0-9]*; do
 	[ "$p" -gt %[2]d ] && s= && read -r s <"$p/stat" && case $s in *") Z "*)
@@ -13,16 +19,18 @@ for p in [0-9]*; do
 done
 for p in %[1]s; do [ "$p" -le %[2]d ] && [ -d "$p" ] && new="$new $p"; done
 for p in [0-9]*; do
-	[ "$p" -gt %[2]d ] && case $dead in *" $p "*) ;; *) new="$new $p" ;; esac
+	[ "$p" -gt %[2]d ] && case $dead in *" $p "*) ;; *) new="$p $new" ;; esac
 done
 echo "$last $new"
 for p in $new; do
 	files="$files $p/./stat $p/status $p/limits $p/environ $p/././stat"
-	if [ -O "$p" ] || { [ %[3]s = 0 ] && [ -d "$p" ]; }; then
-		s= n=; read -r s <"$p/stat"
-		while read -r a b c d e f; do case "$b $c" in "file locks") n=$e; break; esac; done <"$p/limits"
-		echo "$p $n $s"
-	fi
+	if one "$p"; then echo "$p $n $s"; elif ! [ -d "$p" ]; then echo "$p  "; fi
+done
+i=%[5]d
+while [ "$i" -gt 0 ]; do
+	i=$((i - 1)) t=1000 && read -r one five fifteen runs p <loadavg && p=$((p + 1))
+	until [ -d "$p" ] || [ "$t" = 0 ]; do t=$((t - 1)); done
+	[ "$t" != 0 ] && one "$p" && [ "$n" ] && echo "$p $n $s"
 done
 echo @
 "$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; true`
