@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app/pattern"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
@@ -147,9 +148,7 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 	}
 	if s.Archive != nil {
 		name(archiveField, s.Archive.To)
-		_, err := checkPatterns(s.Archive)
-		var wrong *job.SpecError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*job.SpecError](pattern.Check(s.Archive)); ok {
 			problems = append(problems, wrong.Problems...)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/app/pattern"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -114,8 +115,7 @@ func (k *Kind) check(s *program) error {
 			return err
 		}
 	}
-	_, err := checkPatterns(s.spec.Archive)
-	return err
+	return pattern.Check(s.spec.Archive)
 }
 
 // trespass reports whether an error says that a spec names a place that is not for its job.

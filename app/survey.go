@@ -11,27 +11,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/pawl-jobs/pawl/app/pattern"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/runner"
 )
-
-// patterns are the patterns of an archive.
-type patterns struct{ include, exclude, required []Pattern }
-
-func fits(list []Pattern, name string) bool {
-	for _, p := range list {
-		if p.Match(name) {
-			return true
-		}
-	}
-	return false
-}
-
-// wants reports whether a file is archived.
-func (p patterns) wants(name string) bool {
-	return !fits(p.exclude, name) && (p.include == nil || fits(p.include, name))
-}
 
 // leavings are the files that a program left in the job's folder.
 type leavings struct {
@@ -41,7 +25,7 @@ type leavings struct {
 	bytes    int64                  // of the files, without holes
 	skipped  []string               // files that are not archived, and why
 	unread   []string               // results among them that cannot be read, or named
-	required []Pattern
+	required []pattern.Pattern
 	met      []int // how many files fit each of these
 }
 
@@ -97,14 +81,14 @@ func cause(err error) string {
 // survey looks through the job's folder. It leaves out inputs that are still as they were staged,
 // and the files of the runner.
 func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
-	p, err := patternsOf(s.spec.Archive)
+	p, err := pattern.Of(s.spec.Archive)
 	if err != nil {
 		return nil, err
 	}
 	fsys := files.Load(ctx, s.sys.Host.Files(), s.dir)
 	left, inputs := &leavings{
-		from: fsys, folders: map[string]fs.FileMode{}, required: p.required,
-		met: make([]int, len(p.required)),
+		from: fsys, folders: map[string]fs.FileMode{}, required: p.Required,
+		met: make([]int, len(p.Required)),
 	}, staged(ctx, fsys, s)
 	top, err := files.Resolve(ctx, fsys, s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +107,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		case asStaged(ctx, fsys, inputs, top, e):
 			return nil
 		case e.Err != nil && e.Info.IsDir(): // it was counted when it was visited for the first time
-			if left.count(e.Name, -1); !fits(p.exclude, e.Name) {
+			if left.count(e.Name, -1); !p.Excludes(e.Name) {
 				left.lose(e.Name, e.Err)
 			}
 			return nil
@@ -134,7 +118,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 			left.folders[e.Name] = e.Info.Mode()
 			return nil
 		}
-		switch wanted := p.wants(e.Name) || own && !fits(p.exclude, e.Name); {
+		switch wanted := p.Wants(e.Name) || own && !p.Excludes(e.Name); {
 		case !wanted:
 		case e.Name == ManifestFile:
 			return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name",

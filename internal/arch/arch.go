@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 
 	"engine":   {"job", "store", "broker", "files", "host", "runner", "internal/…"},
 	"recovery": {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
-	"app":      {"job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
+	"app":      {"app/…", "job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
 	"":         {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 

@@ -25,7 +25,7 @@ var large = map[string]struct {
 }{
 	".":                    {4500, "one value, Service, with all that can be asked of it"},
 	"api":                  {4500, "one surface, whose operations, schemas and errors are one document"},
-	"app":                  {6100, "the steps of a program share its folder, its notes and its watcher"},
+	"app":                  {6000, "the steps of a program share its folder, its notes and its watcher"},
 	"engine":               {3500, "one file for each loop"},
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},

@@ -1,4 +1,6 @@
-package app
+// Package pattern chooses files of a folder by globs and regular expressions, as users write them, at a
+// cost that has bounds.
+package pattern
 
 import (
 	"errors"
@@ -15,7 +17,7 @@ import (
 )
 
 // A Pattern chooses files of a folder, as users write it. The zero Pattern matches nothing. A
-// Pattern of [ParsePattern] is safe for concurrent use.
+// Pattern of [Parse] is safe for concurrent use.
 type Pattern struct {
 	text     string
 	glob     string
@@ -33,7 +35,7 @@ const (
 	maxWork         = 10_000 // of one pattern, see [Pattern]
 )
 
-// ParsePattern reads a pattern: a glob, or a regular expression with re: before it.
+// Parse reads a pattern: a glob, or a regular expression with re: before it.
 //
 // In a glob, * and ? match anything but a slash, ** matches any number of folders, [a-z] and [!a-z]
 // match one character, and {a,b} matches one of the alternatives. A backslash takes the meaning
@@ -44,8 +46,8 @@ const (
 // A regular expression has Go's syntax and must match the whole path, with its slashes.
 //
 // The error is of kind [job.Invalid] and says what to change.
-func ParsePattern(text string) (Pattern, error) {
-	p, err := checkPattern(text)
+func Parse(text string) (Pattern, error) {
+	p, err := check(text)
 	if err != nil {
 		return Pattern{}, err
 	}
@@ -69,8 +71,8 @@ func (p *Pattern) compile() error {
 	return nil
 }
 
-// checkPattern is ParsePattern without its costs: it does not compile a regular expression.
-func checkPattern(text string) (Pattern, error) {
+// check is Parse without its costs: it does not compile a regular expression.
+func check(text string) (Pattern, error) {
 	invalid := func(what string) (Pattern, error) {
 		return Pattern{}, job.Errorf(job.Invalid, "pattern %q %s", text, what)
 	}

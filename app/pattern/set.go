@@ -1,12 +1,31 @@
-package app
+package pattern
 
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 )
+
+// A Set is the patterns of an archive. It is for one goroutine that matches the paths of a tree.
+type Set struct {
+	Required         []Pattern
+	include, exclude []Pattern
+}
+
+// Wants reports whether a file is archived.
+func (s Set) Wants(name string) bool {
+	return !s.Excludes(name) && (s.include == nil || fits(s.include, name))
+}
+
+// Excludes reports whether a file, or all of a folder, is left out by name.
+func (s Set) Excludes(name string) bool { return fits(s.exclude, name) }
+
+func fits(list []Pattern, name string) bool {
+	return slices.ContainsFunc(list, func(p Pattern) bool { return p.Match(name) })
+}
 
 // Bounds of all patterns of an archive together. They bound the memory of the patterns, and the
 // work for each byte of a path.
@@ -16,12 +35,12 @@ const (
 	maxPatternWork  = 2 * maxWork
 )
 
-// patternsOf reads the patterns of an archive for one goroutine that matches the paths of a tree.
-func patternsOf(a *job.Archive) (p patterns, err error) {
-	if p, err = checkPatterns(a); err != nil {
+// Of reads the patterns of an archive.
+func Of(a *job.Archive) (p Set, err error) {
+	if p, err = read(a); err != nil {
 		return p, err
 	}
-	for _, list := range [][]Pattern{p.include, p.exclude, p.required} {
+	for _, list := range [][]Pattern{p.include, p.exclude, p.Required} {
 		for i := range list {
 			if err := list[i].compile(); err != nil {
 				return p, err
@@ -32,9 +51,13 @@ func patternsOf(a *job.Archive) (p patterns, err error) {
 	return p, nil
 }
 
-// checkPatterns reads the patterns of an archive without the costs of compiling them. They do not
-// match. Its error is a [job.SpecError].
-func checkPatterns(a *job.Archive) (p patterns, err error) {
+// Check is Of without the costs of compiling the patterns. Its error is a [job.SpecError].
+func Check(a *job.Archive) error {
+	_, err := read(a)
+	return err
+}
+
+func read(a *job.Archive) (p Set, err error) {
 	var problems []job.Problem
 	number, bytes := len(a.Include)+len(a.Exclude)+len(a.Required), 0
 	for _, list := range [][]string{a.Include, a.Exclude, a.Required} {
@@ -50,22 +73,22 @@ func checkPatterns(a *job.Archive) (p patterns, err error) {
 		}}}
 	}
 	work := 0
-	read := func(field string, list []string) (read []Pattern) {
+	parse := func(field string, list []string) (all []Pattern) {
 		for i, text := range list {
-			one, err := checkPattern(text)
+			one, err := check(text)
 			if err != nil {
 				why, _ := strings.CutPrefix(err.Error(), fmt.Sprintf("pattern %q ", text))
 				what, remedy, _ := strings.Cut(why, ": ")
 				problems = append(problems,
 					job.Problem{Path: fmt.Sprintf("archive.%s[%d]", field, i), Value: text, What: what, Remedy: remedy})
 			}
-			read = append(read, one)
+			all = append(all, one)
 			work += one.work
 		}
-		return read
+		return all
 	}
-	p.include, p.exclude, p.required = read("include", a.Include), read("exclude", a.Exclude),
-		read("required", a.Required)
+	p.include, p.exclude, p.Required = parse("include", a.Include), parse("exclude", a.Exclude),
+		parse("required", a.Required)
 	if work > maxPatternWork {
 		problems = append(problems, job.Problem{
 			Path: "archive", What: "has patterns that are too much work for each file",

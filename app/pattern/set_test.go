@@ -1,4 +1,4 @@
-package app
+package pattern
 
 import (
 	"fmt"
@@ -27,13 +27,13 @@ func TestPatternsHaveBounds(t *testing.T) {
 		{"braces", job.Archive{Include: slices.Repeat([]string{"{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}"}, 5)}, "too much work"},
 		{"more than regexp itself takes", job.Archive{Include: []string{big}}, "archive.include[0]"},
 	} {
-		_, err := checkPatterns(&c.a)
+		err := Check(&c.a)
 		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	right := job.Archive{Include: slices.Repeat([]string{"*.csv"}, 500), Exclude: slices.Repeat([]string{"a/plain/name.csv"}, 499), Required: []string{"re:(a|b){1,100}"}}
-	if _, err := patternsOf(&right); err != nil {
+	if _, err := Of(&right); err != nil {
 		t.Error(err)
 	}
 }
@@ -50,11 +50,11 @@ func TestPatternsRemember(t *testing.T) {
 		paths = append(paths, p)
 	}
 	for _, text := range []string{"a", "a/b", "re:a/b", "re:(a/)+b", "**/c/a", "re:.", "b*/?", "re:^a$", "re:a|a/b/c"} {
-		plain, err := ParsePattern(text)
+		plain, err := Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := patternsOf(&job.Archive{Include: []string{text}})
+		p, err := Of(&job.Archive{Include: []string{text}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestPatternsRemember(t *testing.T) {
 
 // TestDeepPathsCostNoMore matches the folders of a tree that is as deep as a path may be: each name is looked at once.
 func TestDeepPathsCostNoMore(t *testing.T) {
-	p, err := patternsOf(&job.Archive{Include: []string{"re:(x/)+y"}})
+	p, err := Of(&job.Archive{Include: []string{"re:(x/)+y"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,10 @@
-package app_test
+package pattern_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/app/pattern"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -51,7 +51,7 @@ func TestPatternMatch(t *testing.T) {
 		{"re: x ", []string{" x "}, []string{"x"}},
 	} {
 		t.Run(tt.pattern, func(t *testing.T) {
-			p, err := app.ParsePattern(tt.pattern)
+			p, err := pattern.Parse(tt.pattern)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestPatternMatch(t *testing.T) {
 			}
 		})
 	}
-	if (app.Pattern{}).Match("a") {
+	if (pattern.Pattern{}).Match("a") {
 		t.Error("the zero Pattern matches")
 	}
 }
@@ -107,7 +107,7 @@ func TestPatternRefused(t *testing.T) {
 		{"re:*.csv", "missing argument to repetition operator"},
 	} {
 		t.Run(tt.pattern, func(t *testing.T) {
-			_, err := app.ParsePattern(tt.pattern)
+			_, err := pattern.Parse(tt.pattern)
 			if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want kind invalid and %q", err, tt.want)
 			}
@@ -120,7 +120,7 @@ func FuzzPattern(f *testing.F) {
 		f.Add(text, "a/b.csv")
 	}
 	f.Fuzz(func(t *testing.T, text, name string) {
-		p, err := app.ParsePattern(text)
+		p, err := pattern.Parse(text)
 		if err != nil {
 			if job.KindOf(err) != job.Invalid {
 				t.Errorf("kind of %v", err)
