@@ -15,8 +15,8 @@
 // [Runner.Probe] finds the programs that ended without one.
 //
 // A watcher reads what programs leave behind. If that ever kills its process, it would kill the
-// next one as well. So a runner counts the reads that kill the process against the launch that they
-// were about: after [MaxDeaths] it reads no more of it, and Probe says that it is orphaned.
+// next one as well. So a runner that reads them in its own process counts the reads that kill it
+// against the launch that they were about: after [MaxDeaths] it reads no more of it, and Probe says that it is orphaned.
 //
 // A program is over when no process of its launch is alive, in any session or group. See
 // [Runner.Kill].

@@ -15,7 +15,8 @@ import (
 // A watch reads files that programs can write. If such a read ever kills its process, it also kills
 // the next one, which begins with the same read. So after a watch that was killed the next watch is
 // cautious until it has looked at all launches: it looks at one after the other, and first notes at
-// which one. After [runner.MaxDeaths] it looks no more at that launch.
+// which one. After [runner.MaxDeaths] it looks no more at that launch. A far machine reads them
+// itself, and its answers have bounds: whoever is killed meanwhile was not killed by them.
 
 // watchingNote is a folder in the spool. It is there while a watch goes on, or after a watch was
 // killed. While a cautious watch looks at a launch it makes a folder in it, which is named like a
@@ -37,6 +38,9 @@ type caution struct {
 // beCautious finds out whether the watch before was killed, and notes that this one goes on. If it
 // cannot note that, only caution is lost. A watch after one that was lost knows what that one knew.
 func (r *Runner) beCautious(ctx context.Context) *caution {
+	if r.shell() != nil {
+		return &caution{}
+	}
 	r.mu.Lock()
 	c := r.caution
 	r.mu.Unlock()
@@ -139,9 +143,13 @@ func (c *caution) catchUp() {
 // relax notes that the watch ended in good order.
 func (r *Runner) relax(ctx context.Context, c *caution) {
 	r.mu.Lock()
-	if r.caution == c {
+	noted := r.caution == c
+	if noted {
 		r.caution = nil
 	}
 	r.mu.Unlock()
+	if !noted {
+		return
+	}
 	_ = c.fs.Remove(context.WithoutCancel(ctx), c.dir)
 }

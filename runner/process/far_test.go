@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/host"
@@ -89,6 +90,44 @@ func newShellBench(t *testing.T, h *shellHost) bench {
 }
 
 var _ host.Shell = (*shellHost)(nil)
+
+// TestDeathsFarAway: what a far machine reads kills nobody here, so no death counts against a launch there.
+func TestDeathsFarAway(t *testing.T) {
+	h := newShellHost(t, "/bin/sh", "-s")
+	b := newShellBench(t, h)
+	k, plan := b.newJob(t, "read line <gate; exit 3")
+	gate := path.Join(plan.Dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	handle, err := b.runner.Launch(t.Context(), k, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(path.Join(b.Spool, watchingNote, runner.EndName(k, runner.MaxDeaths)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	notices, err := b.runner.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.runner.Probe(t.Context(), []runner.Handle{handle})
+	if err != nil || all[0].State != runner.Active {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if err := os.WriteFile(gate, []byte("\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for batch := range notices {
+		for _, n := range batch {
+			if n.Key != k || n.End == nil || n.End.Code != 3 {
+				t.Errorf("%+v", n)
+			}
+			return
+		}
+	}
+	t.Error("the watch ended")
+}
 
 // TestForksOfALaunch: starting processes is most of what a launch costs. Those that many launches start in a row are
 // counted in a namespace of their own, where nobody else starts any. The wrapper and the program are two of them.
