@@ -262,7 +262,7 @@ func applyPassedByOthers(w *world) {
 
 	session = w.session()
 	j = w.claimOne(session)
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.expire()
 	w.refused("the expiry took the number", move(j, by(session), job.Ready, job.Pending), store.Fenced)
 	Check(w, w.s, acme)
@@ -348,7 +348,7 @@ func applyAgainstExpiry(w *world) {
 					_, err := w.s.End(w.ctx, session)
 					return err
 				}
-				w.clock.Advance(lease + time.Second)
+				w.clock.Advance(lease + margin)
 			case 2:
 				_, _, err := w.s.Expire(w.ctx, 10)
 				return err

@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"time"
-
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -34,10 +32,10 @@ func applyGuardsWorker(w *world) {
 	w.add(newTask())
 	session, foreign, expired, ended := w.session(), w.session(), w.session(), w.session()
 	w.end(ended)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	held := w.duty(foreign, watch)
 	w.renew(session)
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	j := w.claimOne(session)
 	j = w.must(move(j, by(session), job.Worker, job.Running))
 	good := finish(j, by(session))
@@ -76,7 +74,7 @@ func applyGuardsWorker(w *world) {
 	w.untouched(j)
 
 	// The session's own lease ends, and nobody has noticed yet.
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.refused("its own session after the lease", good, store.Fenced)
 	w.expire()
 	w.refused("its own session after the expiry", good, store.Fenced)
@@ -104,7 +102,7 @@ func applyGuardsMonitor(w *world) {
 		w.refused(c.name, bad, c.want...)
 	}
 	// Another session takes the duty over.
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	other := w.session()
 	w.expire()
 	now := w.duty(other, watch)

@@ -473,9 +473,9 @@ func claimDead(w *world) {
 	w.add(newTask())
 	ended, expired, alive := w.session(), w.session(), w.session()
 	w.end(ended)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(alive)
-	w.clock.Advance(2 * time.Second) // nobody has looked for dead sessions yet
+	w.clock.Advance(2 * margin) // nobody has looked for dead sessions yet
 	for name, session := range map[string]job.ID{"unknown": job.NewID(), "ended": ended, "expired": expired} {
 		if _, err := w.s.Claim(w.ctx, wanted(session, 1)); job.KindOf(err) != job.Fenced {
 			w.Errorf("a claim by a session that is %s: %v, want fenced", name, err)
@@ -509,7 +509,7 @@ func claimAgainstExpiry(w *world) {
 				if round%2 == 0 {
 					_, err = w.s.End(w.ctx, session)
 				} else {
-					w.clock.Advance(lease + time.Second)
+					w.clock.Advance(lease + margin)
 				}
 			case 3:
 				_, _, err = w.s.Expire(w.ctx, 3)

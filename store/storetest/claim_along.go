@@ -3,7 +3,6 @@ package storetest
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -317,7 +316,7 @@ func claimAlongHanded(w *world) {
 	session = w.session()
 	w.claim(wanted(session, 10))
 	j := w.job(ids[1])
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	c = wanted(session, 10)
 	c.Handed = true
 	outcomes, jobs := w.along(c, finish(j, by(session)))

@@ -85,7 +85,7 @@ func demandDrained(w *world) {
 	w.demand(wanted(me, 10), job.LaneTask, 3, store.Serving{ID: me, Slots: 10}, store.Serving{ID: other, Slots: 10})
 	w.clock.Advance(lease / 2)
 	w.renew(me)
-	w.clock.Advance(lease/2 + time.Second)
+	w.clock.Advance(lease/2 + margin)
 	w.demand(wanted(me, 10), job.LaneTask, 3, store.Serving{ID: me, Slots: 10})
 }
 

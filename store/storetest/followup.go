@@ -217,7 +217,7 @@ func followWays(w *world) {
 		"an expiry": func(w *world, id job.ID) store.Effects {
 			w.claimOne(w.session())
 			w.wish(job.WishCancel, id)
-			w.clock.Advance(lease + time.Second)
+			w.clock.Advance(lease + margin)
 			_, effects, err := w.s.Expire(w.ctx, 10)
 			if err != nil {
 				w.Fatalf("expire: %v", err)

@@ -34,12 +34,12 @@ func leaseExpires(w *world) {
 	w.claim(wanted(dead, 10))
 	mine := w.add(newTask())
 	w.claimOne(alive)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(alive)
 	if n := w.expire(); n != 0 {
 		w.Errorf("expired %d jobs before a lease was over", n)
 	}
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	n, effects, err := w.s.Expire(w.ctx, 100)
 	if err != nil || n != 2 {
 		w.Errorf("expired %d, %v; want 2", n, err)
@@ -95,7 +95,7 @@ func leaseRenewed(w *world) {
 	w.add(newTask())
 	j := w.claimOne(session)
 	for range 10 {
-		w.clock.Advance(lease - time.Second)
+		w.clock.Advance(lease - margin)
 		w.renew(session)
 		if n := w.expire(); n != 0 {
 			w.Fatalf("expired %d jobs of a session that renews", n)
@@ -109,7 +109,7 @@ func leaseBounded(w *world) {
 	first, second := w.session(), w.session()
 	w.claim(wanted(first, 12))
 	w.claim(wanted(second, 13))
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	for _, want := range []int{10, 10, 5, 0} {
 		n, _, err := w.s.Expire(w.ctx, 10)
 		if err != nil || n != want {
@@ -127,9 +127,9 @@ func leaseLeftOver(w *world) {
 	first, second := w.session(), w.session()
 	w.claim(wanted(first, 10))
 	w.claim(wanted(second, 10))
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(second)
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	if n, _, err := w.s.Expire(w.ctx, 4); err != nil || n != 4 {
 		w.Errorf("expired %d, %v; want 4", n, err)
 	}
@@ -145,7 +145,7 @@ func leaseLeftOver(w *world) {
 
 func leaseLive(w *world) {
 	st := w.launched()
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.expire()
 	w.at(job.SubmittingJob, job.Ready, st.ID)
 	if j := w.job(st.ID); !j.Live || j.Launch != 1 {
@@ -160,7 +160,7 @@ func leaseLive(w *world) {
 func leaseFenced(w *world) {
 	ended, expired, taken := w.session(), w.session(), w.session()
 	w.end(ended)
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	for name, id := range map[string]job.ID{"ended": ended, "expired": expired, "unknown": job.NewID()} {
 		if _, err := w.s.Renew(w.ctx, renewal(id)); job.KindOf(err) != job.Fenced {
 			w.Errorf("renewal of a session that is %s: %v, want fenced", name, err)
@@ -304,7 +304,7 @@ func leaseNextExpiry(w *world) {
 	w.claimOne(d)
 	last := w.renew(d).Now.Add(lease)
 	for range 3 {
-		w.clock.Advance(lease - time.Second)
+		w.clock.Advance(lease - margin)
 		if next := w.renew(a).NextExpiry; !near(next, last) {
 			w.Errorf("next expiry at %v, want %v", next, last)
 		}
@@ -350,7 +350,7 @@ func leaseDuty(w *world) {
 		terms[d.Name] = d.Term
 	}
 	for range 3 {
-		w.clock.Advance(lease - time.Second)
+		w.clock.Advance(lease - margin)
 		for _, d := range w.renew(a, "clock", "sweep").Duties {
 			if d.Term != terms[d.Name] {
 				w.Errorf("the term of %s went from %d to %d with its holder", d.Name, terms[d.Name], d.Term)
@@ -360,7 +360,7 @@ func leaseDuty(w *world) {
 	}
 	w.clock.Advance(lease / 2)
 	w.renew(b)
-	w.clock.Advance(lease/2 + time.Second)
+	w.clock.Advance(lease/2 + margin)
 	got := w.renew(b, "clock").Duties
 	if len(got) != 1 || got[0].Name != "clock" || got[0].Term <= terms["clock"] {
 		w.Errorf("after the holder's lease another gets %+v, want clock with a term over %d", got, terms["clock"])
@@ -432,13 +432,13 @@ func leaseLeft(w *world) {
 		}
 	}
 	expire(store.Effects{})
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.session() // dies, and holds nothing
 	w.renew(session)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(session)
 	expire(store.Effects{})
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	all := store.Effects{
 		Owed: true, Due: due,
 		Ready: []job.QueueKind{line("a", job.KindApp), line("a", mail), line("a", task), line("b", task)},
@@ -454,9 +454,9 @@ func leaseLeft(w *world) {
 	})
 	w.session() // dies too
 	w.renew(session)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(session)
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	expire(store.Effects{Due: due})
 	w.end(session)
 	Check(w, w.s, acme)
@@ -470,11 +470,11 @@ func leaseUnpaid(w *world) {
 	if w.renew(session).Unpaid {
 		w.Errorf("told of an unpaid follow-up right after it was owed")
 	}
-	w.clock.Advance(lease/3 - time.Second)
+	w.clock.Advance(lease/3 - margin)
 	if w.renew(session).Unpaid {
 		w.Errorf("told of a follow-up that is unpaid for less than a renewal")
 	}
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	if !w.renew(session).Unpaid {
 		w.Errorf("not told of a follow-up that is unpaid for longer than a renewal")
 	}

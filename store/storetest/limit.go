@@ -328,7 +328,7 @@ func limitCrash(w *world) {
 	other := w.add(newTask(under("gpu")))
 	w.pay()
 	w.claimOne(session)
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	if n := w.expire(); n != 1 {
 		w.Errorf("%d jobs expired", n)
 	}

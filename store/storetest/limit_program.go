@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"time"
-
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -64,7 +62,7 @@ func limitLive(w *world) {
 	}
 	j = w.must(setting(move(j, by(session), job.Worker, job.SubmittingJob), job.Patch{Intent: true}))
 	// Its process dies: the launch may run.
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.expire()
 	w.pay()
 	w.at(job.SubmittingJob, job.Ready, id)

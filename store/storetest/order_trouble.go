@@ -76,7 +76,7 @@ func orderCrash(w *world) {
 	ids := w.addMany(2, passing("k"))
 	w.pay()
 	w.claimOne(w.session())
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	if n := w.expire(); n != 1 {
 		w.Errorf("%d jobs expired", n)
 	}

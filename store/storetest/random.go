@@ -420,7 +420,7 @@ func (m *machineOfCalls) wish(t *rapid.T) {
 }
 
 func (m *machineOfCalls) advance(t *rapid.T) {
-	m.clock.Advance(draw(t, "by", []time.Duration{time.Second, lease / 2, lease + time.Second, time.Minute}))
+	m.clock.Advance(draw(t, "by", []time.Duration{time.Second, lease / 2, lease + margin, time.Minute}))
 }
 
 func (m *machineOfCalls) payOnce(t *rapid.T) {

@@ -151,7 +151,7 @@ func sessionEnded(w *world) {
 	if s := w.sessions()[ended]; s.Live || s.Ended.IsZero() || s.Crashed {
 		w.Errorf("one that has ended shows live %t, ended %v, crashed %t", s.Live, s.Ended, s.Crashed)
 	}
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	if s := w.sessions()[dies]; s.Live || !s.Ended.IsZero() || s.Held != 1 {
 		w.Errorf("one that has died shows live %t, ended %v, %d jobs", s.Live, s.Ended, s.Held)
 	}
@@ -160,12 +160,12 @@ func sessionEnded(w *world) {
 		w.Errorf("one whose jobs were taken shows live %t, ended %v, crashed %t, %d jobs", s.Live, s.Ended,
 			s.Crashed, s.Held)
 	}
-	w.clock.Advance(store.SessionKept - time.Minute)
+	w.clock.Advance(store.SessionKept - 2*lease)
 	w.expire()
 	if all := w.sessions(); len(all) != 2 {
 		w.Errorf("%d sessions within the hour, want 2", len(all))
 	}
-	w.clock.Advance(2 * time.Minute)
+	w.clock.Advance(3 * lease)
 	if all := w.sessions(); len(all) != 0 {
 		w.Errorf("%d sessions after more than an hour, want none", len(all))
 	}
@@ -198,11 +198,11 @@ func sessionOfMachine(w *world) {
 	keep := func(d time.Duration) {
 		w.Helper()
 		w.renew(there)
-		for range d / (lease - time.Second) {
-			w.clock.Advance(lease - time.Second)
+		for range d / (lease - margin) {
+			w.clock.Advance(lease - margin)
 			w.renew(there)
 		}
-		w.clock.Advance(d % (lease - time.Second))
+		w.clock.Advance(d % (lease - margin))
 		w.renew(there)
 	}
 	known(first, last, there, before)
@@ -288,7 +288,7 @@ func sessionTold(w *world) {
 	w.end(ended)
 	_, err := w.s.SetMode(w.ctx, alive, "dance")
 	w.kind(err, job.Invalid)
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	_, err = w.s.SetMode(w.ctx, job.NewID(), store.Drain)
 	w.kind(err, job.NotFound)
 	for _, id := range []job.ID{ended, dead} {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -27,7 +26,7 @@ var suspectTests = []test{
 // crash lets the lease of everybody run out, and expires them.
 func (w *world) crash() {
 	w.Helper()
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.expire()
 }
 
@@ -116,7 +115,7 @@ func suspectPoison(w *world) {
 		j := w.suspected(job.PoisonAt-1, n)
 		waits := w.add(newTask(after(job.NeedEnded, j.ID)))
 		w.claim(aloneOnly(w.session(), 1))
-		w.clock.Advance(lease + time.Second)
+		w.clock.Advance(lease + margin)
 		taken, effects, err := w.s.Expire(w.ctx, 10)
 		if err != nil || taken != 1 || !effects.Owed || len(effects.Ready) != 0 {
 			w.Errorf("%s: expired %d, %+v, %v; want 1, something owed and nothing ready", name, taken, effects, err)
@@ -219,7 +218,7 @@ func suspectEndedLate(w *world) {
 	w.clock.Advance(lease / 2)
 	w.renew(half)
 	w.claim(wanted(half, 10))
-	w.clock.Advance(lease/2 + time.Second)
+	w.clock.Advance(lease/2 + margin)
 	effects := w.end(late) // before anybody looked
 	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task})
 	if n := w.expire(); n != 0 {
@@ -409,9 +408,9 @@ func suspectClearedLate(w *world) {
 	w.claim(c)
 	w.wish(job.WishPause, paused)
 	w.wish(job.WishCancel, canceled)
-	w.clock.Advance(lease - time.Second)
+	w.clock.Advance(lease - margin)
 	w.renew(next)
-	w.clock.Advance(2 * time.Second)
+	w.clock.Advance(2 * margin)
 	w.expire()
 
 	before := map[job.ID]job.Job{}
@@ -476,7 +475,7 @@ func suspectLimit(w *world) {
 		}
 	}
 	waits := w.add(newTask(after(job.NeedEnded, id)))
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	n, effects, err := w.s.Expire(w.ctx, 10)
 	if err != nil || n != 1 || !effects.Owed {
 		w.Errorf("expired %d, owed %t, %v; want 1 and something owed", n, effects.Owed, err)

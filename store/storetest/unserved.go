@@ -77,7 +77,7 @@ func unservedDrained(w *world) {
 	w.unserved(left)
 	w.command(id, store.Work)
 	w.unserved()
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.unserved(left)
 }
 

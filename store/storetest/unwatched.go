@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"slices"
-	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -41,7 +40,7 @@ func unwatchedNamed(w *world) {
 	w.unwatched(left)
 	w.renew(w.begin(process()), job.WatchDuty(machine))
 	w.unwatched()
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.unwatched(left)
 }
 

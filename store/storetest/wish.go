@@ -265,7 +265,7 @@ func wishLive(w *world) {
 	if got := w.wish(job.WishCancel, st.ID); got.Done {
 		w.Errorf("canceled at once: %+v", got)
 	}
-	w.clock.Advance(lease + time.Second)
+	w.clock.Advance(lease + margin)
 	w.expire()
 	w.at(job.SubmittingJob, job.Ready, st.ID)
 	if got := w.wish(job.WishCancel, st.ID); got.Done || got.Err != nil {
@@ -325,7 +325,7 @@ func wishLiveRecovery(w *world) {
 
 func wishExpired(w *world) {
 	for name, end := range map[string]func(w *world, session job.ID){
-		"expired": func(w *world, _ job.ID) { w.clock.Advance(lease + time.Second) },
+		"expired": func(w *world, _ job.ID) { w.clock.Advance(lease + margin) },
 		"ended":   func(w *world, session job.ID) { w.end(session) },
 	} {
 		w.fresh(name, func(w *world) {

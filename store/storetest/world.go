@@ -17,9 +17,10 @@ import (
 
 // What tests use when they do not say otherwise.
 const (
-	acme    = "acme" // the tenant
-	ann     = "ann"  // the principal
-	lease   = 15 * time.Second
+	acme    = "acme"          // the tenant
+	ann     = "ann"           // the principal
+	lease   = time.Minute     // no machine is so slow that one runs out by itself
+	margin  = 5 * time.Second // by how much the clock of a test is before the end of a lease, or behind it
 	machine = "m1"
 	task    = "send"  // a kind that is a task
 	watch   = "watch" // a duty
