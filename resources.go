@@ -413,7 +413,7 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job)
 	default:
 		j.Machine, j.Watch = s.cfg.Machine, s.cfg.Machine
 	}
-	if problems := spec.RefuseInputs(ss, j.Machine); problems != nil {
+	if problems := spec.RefusePlaces(ss, j.Machine); problems != nil {
 		return &job.SpecError{Problems: problems}
 	}
 	return nil

@@ -130,7 +130,7 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 			}
 			return
 		}
-		if _, _, far := job.OnSystem(name); far && field != archiveField {
+		if _, _, far := job.OnSystem(name); far {
 			return // the service looks at it, which knows the systems
 		}
 		at, err := Path(name)
@@ -184,8 +184,11 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	default:
 		folders = s.sys.Host.Files()
 	}
+	if err := k.border().reach(ctx, s); err != nil {
+		s.depot, s.to = k.cfg.Files, "" // likewise
+	}
 	f := engine.Files{
-		FolderFS: folders, Folder: s.dir, ResultsFS: k.cfg.Files, Results: s.to, Archived: []string{},
+		FolderFS: folders, Folder: s.dir, ResultsFS: s.depot, Results: s.to, Archived: []string{},
 		Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr),
 	}
 	if m := s.progress.Manifest; m != nil {

@@ -115,12 +115,12 @@ func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.
 func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	var err error
 	if s.own() { // it is published as a whole: no copies lie in it, and there is no marker
-		err = k.removeCopies(ctx, s.job.ID, k.stagingFolder(), false)
+		err = removeCopies(ctx, k.cfg.Files, s.job.ID, k.stagingFolder(), false)
 	} else {
-		err = k.tidy(ctx, s.sys, s.job.ID, s.to)
+		err = k.tidy(ctx, s.sys, s.job.ID, s)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.to,
+		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.results(),
 			"error", err)
 	}
 }
@@ -133,7 +133,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
 		}
-		full := noRoom(err)
+		full := into != nil && noRoom(err)
 		blocked := full || job.Blocking(err) != nil
 		// A job that waits for room keeps no copies, except those of a manifest.
 		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
@@ -180,6 +180,9 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		verdict.Code != job.NormalCompletion {
 		return k.unarchived(s, verdict)
 	}
+	if err := k.border().reach(ctx, s); err != nil {
+		return fails("copy results to "+s.results(), nil, err)
+	}
 	if !s.own() {
 		if err := s.sys.Host.Files().Mkdir(ctx, s.sys.marker(s.job.ID)); err != nil {
 			return fails("mark the job in the work folder", func() room { return k.workRoom(s, 0) }, err)
@@ -189,7 +192,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	if s.progress.Manifest == nil {
 		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
-			return fails("copy results to "+s.to, func() room { return k.resultRoom(ctx, s, left.bytes) }, err)
+			return fails("copy results to "+s.results(), func() room { return k.resultRoom(ctx, s, left.bytes) }, s.faultOf(err))
 		}
 		if missing := left.missing(); verdict.Code == job.NormalCompletion && missing != nil { // what could not be read
 			s.progress.Missing = missing
@@ -210,8 +213,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	}
 	crash.At("archive.committed")
 	if err := k.publish(ctx, s); err != nil {
-		what := fmt.Sprintf("publish results in %s (they are still in %s)", s.to, s.dir)
-		return fails(what, func() room { return k.resultRoom(ctx, s, 0) }, err)
+		what := fmt.Sprintf("publish results in %s (they are still in %s)", s.results(), s.dir)
+		return fails(what, func() room { return k.resultRoom(ctx, s, 0) }, s.faultOf(err))
 	}
 	s.published = true
 	crash.At("archive.published")
@@ -323,7 +326,7 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 			if border.outside(ctx, s, path.Dir(name)) != nil {
 				continue // the name leads elsewhere by now
 			}
-			if removeErr := k.cfg.Files.Remove(ctx, name); removeErr != nil {
+			if removeErr := s.depot.Remove(ctx, name); removeErr != nil {
 				err = errors.Join(err, removeErr)
 			}
 		}
@@ -343,9 +346,9 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 			border.outside(ctx, s, path.Dir(name))); err != nil {
 			return err
 		}
-		put, err := k.give(ctx, from, name, s.spec.Archive.Overwrite)
+		put, err := s.give(ctx, from, name, s.spec.Archive.Overwrite)
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-			if same, lookErr := k.holds(ctx, name, f); lookErr == nil && same {
+			if same, lookErr := s.holds(ctx, name, f); lookErr == nil && same {
 				err = nil // published before a crash
 			}
 		}
@@ -371,14 +374,14 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 	if err := border.mkdir(ctx, s, staged); err != nil {
 		return err
 	}
-	if err := k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list),
+	if err := s.depot.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list),
 		files.PutOptions{Passing: true}); err != nil {
 		return err
 	}
 	name := path.Join(s.to, ManifestFile)
-	_, err = k.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
+	_, err = s.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
 	if errors.Is(err, fs.ErrExist) {
-		if was, readErr := files.ReadFile(ctx, k.cfg.Files, name, int64(len(list))); readErr == nil &&
+		if was, readErr := files.ReadFile(ctx, s.depot, name, int64(len(list))); readErr == nil &&
 			bytes.Equal(was, list) {
 			err = nil // published before a crash
 		}
@@ -399,7 +402,7 @@ func (k *Kind) archiveFolders(ctx context.Context, border *border, s *program) (
 	}
 	for _, f := range s.progress.Manifest.Folders {
 		name := path.Join(s.to, f.String())
-		_, err := k.cfg.Files.Stat(ctx, name)
+		_, err := s.depot.Stat(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			made = append(made, f)
 			err = border.makeFolder(ctx, s, name, f.Mode)
@@ -426,11 +429,11 @@ func (s *program) list(m *manifest) ([]byte, error) {
 
 // publishWhole gives the folder of an archive its name. The manifest is in it already.
 func (k *Kind) publishWhole(ctx context.Context, s *program) error {
-	err := k.cfg.Files.Mkdir(ctx, path.Dir(s.to))
+	err := s.depot.Mkdir(ctx, path.Dir(s.to))
 	if err == nil {
-		err = k.cfg.Files.Rename(ctx, s.progress.Manifest.folder(s.to), s.to)
+		err = s.depot.Rename(ctx, s.progress.Manifest.folder(s.to), s.to)
 	}
-	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && k.published(ctx, s) {
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && s.listed(ctx) {
 		err = nil // before a crash, or before the database was restored to an earlier point in time
 	}
 	if err != nil {
@@ -441,24 +444,24 @@ func (k *Kind) publishWhole(ctx context.Context, s *program) error {
 	return ctx.Err()
 }
 
-// published reports whether the archive that is there is the one of the manifest. It might be that
+// listed reports whether the archive that is there is the one of the manifest. It might be that
 // of an earlier attempt.
-func (k *Kind) published(ctx context.Context, s *program) bool {
+func (s *program) listed(ctx context.Context) bool {
 	list, err := s.list(s.progress.Manifest)
 	if err != nil {
 		return false
 	}
-	was, err := files.ReadFile(ctx, k.cfg.Files, path.Join(s.to, ManifestFile), int64(len(list)))
+	was, err := files.ReadFile(ctx, s.depot, path.Join(s.to, ManifestFile), int64(len(list)))
 	return err == nil && bytes.Equal(was, list)
 }
 
 // give gives a file that was uploaded its name in the archive, and reports whether it did.
-func (k *Kind) give(ctx context.Context, from, name string, overwrite bool) (bool, error) {
+func (s *program) give(ctx context.Context, from, name string, overwrite bool) (bool, error) {
 	if overwrite {
-		err := k.cfg.Files.Rename(ctx, from, name)
+		err := s.depot.Rename(ctx, from, name)
 		return err == nil, err
 	}
-	err := k.cfg.Files.Link(ctx, from, name)
+	err := s.depot.Link(ctx, from, name)
 	if errors.Is(err, fs.ErrExist) {
 		err = &fs.PathError{Op: "publish", Path: name, Err: fs.ErrExist}
 	}
@@ -466,12 +469,12 @@ func (k *Kind) give(ctx context.Context, from, name string, overwrite bool) (boo
 }
 
 // holds reports whether a file has the content that the manifest says.
-func (k *Kind) holds(ctx context.Context, name string, f archived) (bool, error) {
-	info, err := k.cfg.Files.Stat(ctx, name)
+func (s *program) holds(ctx context.Context, name string, f archived) (bool, error) {
+	info, err := s.depot.Stat(ctx, name)
 	if err != nil || info.Size() != f.Size {
 		return false, err
 	}
-	return f.digested(ctx, k.cfg.Files, name)
+	return f.digested(ctx, s.depot, name)
 }
 
 // clean removes the job's folder and what the runner keeps for it.
@@ -511,7 +514,7 @@ func (s *program) result() json.RawMessage {
 	}
 	if m := s.progress.Manifest; m != nil && s.published {
 		size := m.size()
-		r.Archive, r.Size = s.to, &size
+		r.Archive, r.Size = s.results(), &size
 	}
 	b, err := json.Marshal(r)
 	if err != nil || string(b) == "{}" {

@@ -32,10 +32,11 @@ const archiveField = "archive.to"
 
 // A border is the line around the service's own places, for one step of a job.
 type border struct {
-	k    *Kind
-	own  []landmark          // nil: not looked up yet
-	done map[string]bool     // folders that were made
-	far  map[string]*farSide // systems that inputs come from, by name
+	k      *Kind
+	own    []landmark          // nil: not looked up yet
+	done   map[string]bool     // folders that were made
+	judged map[string]bool     // folders of the archive's system that may take results
+	far    map[string]*farSide // systems that have inputs or take results, by name
 }
 
 // A landmark is a folder as it is compared with others. With mounts one folder has several names.
@@ -47,7 +48,7 @@ type landmark struct {
 }
 
 func (k *Kind) border() *border {
-	return &border{k: k, done: map[string]bool{}, far: map[string]*farSide{}}
+	return &border{k: k, done: map[string]bool{}, judged: map[string]bool{}, far: map[string]*farSide{}}
 }
 
 // groundLife is how long a look at the ground holds. Only root and the account of the service can
@@ -227,7 +228,7 @@ func (b *border) mkdir(ctx context.Context, s *program, dir string) error {
 	}
 	err := b.outside(ctx, s, dir)
 	if err == nil {
-		err = b.k.cfg.Files.Mkdir(ctx, dir)
+		err = s.depot.Mkdir(ctx, dir)
 	}
 	if err == nil {
 		err = b.outside(ctx, s, dir)
@@ -242,7 +243,7 @@ func (b *border) makeFolder(ctx context.Context, s *program, dir string, mode fs
 	if err := b.mkdir(ctx, s, dir); err != nil {
 		return err
 	}
-	return files.Mkdir(ctx, b.k.cfg.Files, dir, mode)
+	return files.Mkdir(ctx, s.depot, dir, mode)
 }
 
 // seal gives a folder its mode, once everything is in it.
@@ -250,13 +251,16 @@ func (b *border) seal(ctx context.Context, s *program, dir string, mode fs.FileM
 	if err := b.outside(ctx, s, dir); err != nil {
 		return err
 	}
-	return files.Seal(ctx, b.k.cfg.Files, dir, mode)
+	return files.Seal(ctx, s.depot, dir, mode)
 }
 
 // outside returns an error if a folder for results that a user named is a place of the service.
 func (b *border) outside(ctx context.Context, s *program, dir string) error {
-	if s.own() {
+	switch {
+	case s.own():
 		return nil
+	case s.at != "":
+		return b.targetThere(ctx, s, dir)
 	}
 	return b.target(ctx, place{archiveField, dir})
 }

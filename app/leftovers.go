@@ -31,14 +31,19 @@ func (y *System) marker(id job.ID) string { return path.Join(y.Work, markersFold
 func (k *Kind) stagingFolder() string { return path.Join(k.cfg.Archive, ".staging") }
 
 // tidy removes the rest of copying results to an archive, of all runs of the job, and then the
-// marker. to is the folder that the user named for the results; empty: none, or not known. Without
-// a marker it may be out of reach.
-func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, to string) error {
+// marker. s tells the folder that the user named for the results; nil: it is not known. Without a
+// marker that may be out of reach.
+func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, s *program) error {
 	marker := y.marker(id)
-	err := k.removeCopies(ctx, id, k.stagingFolder(), false)
-	if to != "" {
+	err := removeCopies(ctx, k.cfg.Files, id, k.stagingFolder(), false)
+	if s != nil && !s.own() {
 		_, unmarked := y.Host.Files().Stat(ctx, marker)
-		err = errors.Join(err, k.removeCopies(ctx, id, to, errors.Is(unmarked, fs.ErrNotExist)))
+		away := errors.Is(unmarked, fs.ErrNotExist)
+		if reachErr := k.border().reach(ctx, s); reachErr == nil {
+			err = errors.Join(err, removeCopies(ctx, s.depot, id, s.to, away))
+		} else if !away {
+			err = errors.Join(err, reachErr)
+		}
 	}
 	if err != nil {
 		return err
@@ -48,14 +53,14 @@ func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, to string) error 
 
 // removeCopies removes the copies of results of a job that lie in a folder. With away the folder
 // may be out of reach.
-func (k *Kind) removeCopies(ctx context.Context, id job.ID, dir string, away bool) error {
-	names, err := files.Names(ctx, k.cfg.Files, dir)
+func removeCopies(ctx context.Context, fsys files.FS, id job.ID, dir string, away bool) error {
+	names, err := files.Names(ctx, fsys, dir)
 	if away || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		err = nil
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, staging(id)) {
-			err = errors.Join(err, k.cfg.Files.Remove(ctx, path.Join(dir, name)))
+			err = errors.Join(err, fsys.Remove(ctx, path.Join(dir, name)))
 		}
 	}
 	return err
@@ -90,13 +95,9 @@ func (k *Kind) Sweep(ctx context.Context, y *System, rows store.Reader) error {
 		if !j.State.Terminal() || j.Watch != y.Watch {
 			continue
 		}
-		to := ""
 		s, err := k.open(ctx, &j)
 		if err == nil {
-			if !s.own() {
-				to = s.to
-			}
-			err = k.tidy(ctx, y, j.ID, to)
+			err = k.tidy(ctx, y, j.ID, s)
 		}
 		if err != nil {
 			left = append(left, fmt.Errorf("sweep behind job %s: %w", j.ID, err))

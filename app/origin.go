@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -56,7 +57,7 @@ type sourceError struct {
 
 func (e *sourceError) Unwrap() error { return e.error }
 
-// A farSide is a system from which inputs come, for one step of a job.
+// A farSide is a system that has inputs or takes results, for one step of a job.
 type farSide struct {
 	doc   job.System
 	sys   *System
@@ -64,7 +65,7 @@ type farSide struct {
 	own   string   // the folder in which Pawl has its own there, with its links followed
 }
 
-// farSide returns a system from which the input at a place comes.
+// farSide returns the system of a place.
 func (b *border) farSide(ctx context.Context, tenant string, p place, system string) (*farSide, error) {
 	if y := b.far[system]; y != nil {
 		return y, nil
@@ -112,25 +113,26 @@ func (b *border) onSystem(ctx context.Context, tenant string, p place, system, n
 	if o.real, err = files.Real(ctx, o.fs, name); err != nil {
 		return o, o.fault(err)
 	}
-	shows, err := files.Shows(ctx, o.fs, o.real)
+	err = y.admits(ctx, p, o.real, "copy what the program needs to a folder that jobs can name")
+	return o, o.fault(err)
+}
+
+// admits returns an error unless the place, with its links followed, is one that jobs can name.
+func (y *farSide) admits(ctx context.Context, p place, real, remedy string) error {
+	shows, err := files.Shows(ctx, y.sys.Host.Files(), real)
 	if err != nil {
-		return o, o.fault(err)
+		return err
 	}
-	inside := false
-	for _, root := range y.roots {
-		inside = inside || below(o.real, root)
-	}
-	const remedy = "copy what the program needs to a folder that jobs can name"
 	switch {
 	case shows:
-		err = wrong(p, "leads through /proc, where processes are shown and no files are", remedy)
-	case !inside:
-		err = wrong(p, fmt.Sprintf("leads to %s, out of the folders of system %s that jobs can name (%s)", o.real,
-			system, strings.Join(y.doc.Files, ", ")), remedy)
-	case below(o.real, y.own):
-		err = wrong(p, "lies in "+y.own+", which is Pawl's own there", remedy)
-	case below(y.own, o.real):
-		err = wrong(p, "holds "+y.own+", which is Pawl's own there", remedy)
+		return wrong(p, "leads through /proc, where processes are shown and no files are", remedy)
+	case !slices.ContainsFunc(y.roots, func(root string) bool { return below(real, root) }):
+		return wrong(p, fmt.Sprintf("leads to %s, out of the folders of system %s that jobs can name (%s)", real,
+			y.doc.Name, strings.Join(y.doc.Files, ", ")), remedy)
+	case below(real, y.own):
+		return wrong(p, "lies in "+y.own+", which is Pawl's own there", remedy)
+	case below(y.own, real):
+		return wrong(p, "holds "+y.own+", which is Pawl's own there", remedy)
 	}
-	return o, err
+	return nil
 }

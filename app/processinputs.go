@@ -91,7 +91,7 @@ func (k *Kind) spread(ctx context.Context, fsys files.FS, dir string) {
 // resolved returns the outcome of PROCESSING_INPUTS.
 func (k *Kind) resolved(s *program, staged Size) engine.Outcome {
 	s.given.System = s.system() + "@" + s.sys.Host.ID()
-	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.to, s.environ, staged})
+	resolved, err := json.Marshal(Resolved{s.given, s.dir, s.results(), s.environ, staged})
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.InternalError, Message: err.Error()})
 	}
@@ -192,23 +192,31 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 	if a.To == "" || a.On == job.ArchiveNever {
 		return nil
 	}
-	reportAt(ctx, s.to)
+	reportAt(ctx, s.results())
 	var o engine.Outcome
-	if err := border.target(ctx, place{archiveField, s.to}); trespass(err) {
+	err := border.reach(ctx, s)
+	if err == nil {
+		err = border.outside(ctx, s, s.to)
+	}
+	if trespass(err) {
 		o = engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
 		return &o
 	}
-	manifest := path.Join(s.to, ManifestFile)
-	if _, err := k.cfg.Files.Stat(ctx, manifest); err == nil && !a.Overwrite {
-		o = engine.Fail(job.Entry{
-			Code: job.ArchiveExists,
-			Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job",
-				manifest),
-		})
-		return &o
+	if err == nil && !a.Overwrite {
+		if _, err := s.depot.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
+			o = engine.Fail(job.Entry{
+				Code: job.ArchiveExists,
+				Message: fmt.Sprintf("archive.to: %s is there already, so the folder holds the archive of another job",
+					path.Join(s.to, ManifestFile)),
+			})
+			return &o
+		}
 	}
-	if err := k.try(ctx, border, s); err != nil {
-		o = k.trouble(ctx, s, job.ArchiveFailed, "archive.to "+s.to+" cannot be written", err)
+	if err == nil {
+		err = k.try(ctx, border, s)
+	}
+	if err != nil {
+		o = k.trouble(ctx, s, job.ArchiveFailed, "archive.to "+s.results()+" cannot be written", s.faultOf(err))
 		return &o
 	}
 	return nil
@@ -225,7 +233,7 @@ func (k *Kind) try(ctx context.Context, border *border, s *program) error {
 	err := border.mkdir(ctx, s, folder)
 	if err == nil {
 		crash.At("archive.tried")
-		err = k.cfg.Files.Remove(ctx, folder)
+		err = s.depot.Remove(ctx, folder)
 	}
 	if ctx.Err() != nil {
 		return err // the folder may be there

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -23,7 +24,10 @@ type program struct {
 	environ  map[string]string
 	progress progress
 	dir      string // the job's folder
-	to       string // the folder of its archive
+	to       string   // the folder of its archive
+	at       string   // the system that has it; empty: the machine of the service
+	depot    files.FS // of that machine; nil until [border.reach] has reached it
+	far      *farSide // that system, likewise
 
 	published bool // its results are in its archive
 }
@@ -33,7 +37,7 @@ type program struct {
 type Resolved struct {
 	job.Spec
 	Folder  string            `json:"folder"`            // the job's folder
-	Results string            `json:"results"`           // the folder of the archive
+	Results string            `json:"results"`           // the folder of the archive, as [program.results] names it
 	Environ map[string]string `json:"environ,omitempty"` // the system's variables for ${ENV:…}
 	Staged  Size              `json:"staged,omitzero"`   // the inputs, as they were found
 }
@@ -87,7 +91,8 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 		r.Folder = sys.folder(j)
 	}
 	r.Defaults(j.ID, j.Owner)
-	s.given, s.dir, s.to, s.environ = r.Spec, r.Folder, r.Results, r.Environ
+	s.given, s.dir, s.environ = r.Spec, r.Folder, r.Environ
+	k.goesTo(s, r.Results)
 	if !resolved {
 		if err := k.target(s); err != nil {
 			return nil, err
@@ -123,22 +128,42 @@ func (y *System) environ(ctx context.Context, spec *job.Spec) (map[string]string
 
 // target chooses the folder of the archive.
 func (k *Kind) target(s *program) error {
-	s.to = path.Join(k.cfg.Archive, s.job.Tenant, s.job.ID.String())
+	k.goesTo(s, path.Join(k.cfg.Archive, s.job.Tenant, s.job.ID.String()))
 	if s.given.Archive.To == "" {
 		return nil
 	}
 	only, err := s.expand(job.Spec{Resources: s.given.Resources, Archive: &job.Archive{To: s.given.Archive.To}})
 	if err == nil {
-		s.to, err = Path(only.Archive.To)
+		k.goesTo(s, only.Archive.To)
+		if s.at == "" {
+			s.to, err = Path(s.to)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("archive.to: %w", err)
 	}
-	if strings.HasPrefix(s.to+"/", s.dir+"/") {
+	if s.at == "" && strings.HasPrefix(s.to+"/", s.dir+"/") {
 		return job.Errorf(job.Invalid, "archive.to %s lies in the job's own folder, which is removed: name "+
 			"another folder", s.to)
 	}
 	return nil
+}
+
+// goesTo notes where the archive of a job is.
+func (k *Kind) goesTo(s *program, results string) {
+	if system, name, far := job.OnSystem(results); far {
+		s.at, s.to, s.depot = system, name, nil
+		return
+	}
+	s.at, s.to, s.depot = "", results, k.cfg.Files
+}
+
+// results returns the folder of the archive, as a spec names it.
+func (s *program) results() string {
+	if s.at == "" {
+		return s.to
+	}
+	return "system://" + s.at + s.to
 }
 
 // Target implements [engine.Checker].
@@ -153,6 +178,9 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 	only, err := only.Expand(s.macro, func(name string) (string, bool) { return "${ENV:" + name + "}", true })
 	if err != nil {
 		return ""
+	}
+	if system, name, far := job.OnSystem(only.Archive.To); far {
+		return "system://" + system + name
 	}
 	to, err := Path(only.Archive.To)
 	if err != nil {
@@ -213,7 +241,7 @@ func (s *program) macro(name string) string {
 	case "PAWL_PARTITION":
 		return r.Partition
 	case "PAWL_ARCHIVE":
-		return s.to
+		return s.results()
 	case "PAWL_CREATED":
 		return s.job.Created.UTC().Format(time.RFC3339)
 	}

@@ -346,7 +346,7 @@ func (k *Kind) EndUnknown(ctx context.Context, y *System, f *Found) error {
 	if err := y.Runner.Acknowledge(ctx, f.told); err != nil {
 		return err
 	}
-	if err := k.tidy(ctx, y, f.Job, ""); err != nil {
+	if err := k.tidy(ctx, y, f.Job, nil); err != nil {
 		return err
 	}
 	f.Removed = f.Folder != "" || f.told != nil

@@ -31,16 +31,15 @@ func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	to := ""
-	switch s, err := k.open(ctx, j); {
-	case job.KindOf(err) == job.Unavailable:
+	s, err := k.open(ctx, j)
+	if job.KindOf(err) == job.Unavailable {
 		return err
-	case err == nil && !s.own():
-		to = s.to
+	} else if err != nil {
+		s = nil
 	}
 	// It may have ended while it was archived: then there are copies that no sweep finds once the
 	// row is gone.
-	if err := k.tidy(ctx, y, j.ID, to); err != nil {
+	if err := k.tidy(ctx, y, j.ID, s); err != nil {
 		return stays("copies of results", j.ID, err)
 	}
 	if j.Launch > 0 && y.Runner != nil {

@@ -111,9 +111,14 @@ func (k *Kind) ranBefore(ctx context.Context, r *engine.Run, s *program) engine.
 // ended ends a job whose program ran and whose folder was cleaned. It cannot be called a success,
 // because the manifest of its results was lost with the row.
 func (k *Kind) ended(ctx context.Context, s *program, m *runner.Mark) engine.Outcome {
-	results := "no results of it are in " + s.to
-	if _, err := k.cfg.Files.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
-		results = "its results are in " + s.to
+	if err := k.border().reach(ctx, s); err != nil && !trespass(err) {
+		return k.trouble(ctx, s, job.RanBefore, "look for the results in "+s.results(), s.faultOf(err))
+	}
+	results := "no results of it are in " + s.results()
+	if s.depot != nil {
+		if _, err := s.depot.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
+			results = "its results are in " + s.results()
+		}
 	}
 	msg := fmt.Sprintf("%s ran before, and the database was restored to a time when it had not: %s; %s",
 		s.program(), m.String(), results)

@@ -187,7 +187,7 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 	}
 	staged := m.folder(s.to)
 	if s.own() {
-		k.spread(ctx, k.cfg.Files, path.Dir(staged))
+		k.spread(ctx, s.depot, path.Dir(staged))
 	}
 	border := k.border()
 	if err := border.mkdir(ctx, s, staged); err != nil {
@@ -204,7 +204,7 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 			o := files.CopyOptions{Settled: settled, Progress: move}
 			// its name is durable with that of the manifest, which comes last
 			o.Passing = m.whole() && path.Dir(to) == staged
-			c, err = files.Copy(ctx, k.cfg.Files, to, left.from, e.Path, o)
+			c, err = files.Copy(ctx, s.depot, to, left.from, e.Path, o)
 		}
 		switch {
 		case spoilsOne(err):
@@ -225,13 +225,13 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 		return m, nil
 	}
 	for _, f := range slices.Backward(m.Folders) {
-		if err := files.Seal(ctx, k.cfg.Files, path.Join(staged, f.String()), f.Mode); err != nil {
+		if err := files.Seal(ctx, s.depot, path.Join(staged, f.String()), f.Mode); err != nil {
 			return nil, err
 		}
 	}
 	list, err := s.list(m)
 	if err == nil {
-		err = k.cfg.Files.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{})
+		err = s.depot.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list), files.PutOptions{})
 	}
 	crash.At("archive.completed")
 	return m, err

@@ -95,7 +95,7 @@ func (k *Kind) system(ctx context.Context, j *job.Job) (*System, error) {
 	switch {
 	case j.Watch == k.cfg.Local.Watch || !elsewhere(j):
 		return &k.cfg.Local, nil
-	case k.cfg.Remote == nil: // this process only reads, and reaches no other machine
+	case k.cfg.Remote == nil: // this process reaches no other machine
 		return &System{Watch: j.Watch}, nil
 	}
 	return k.cfg.Remote.System(ctx, j.Tenant, j.Watch)

@@ -45,14 +45,17 @@ func (k *Kind) workRoom(s *program, need int64) room {
 
 // resultRoom returns the room for the results of a job.
 func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
-	top := files.Volume(ctx, k.cfg.Files, s.to)
+	top, watch := files.Volume(ctx, s.depot, s.to), ""
+	if s.far != nil {
+		watch = s.far.sys.Watch
+	}
 	switch work := k.workRoom(s, need); {
-	case work.watch == "" && top == files.Volume(ctx, work.fs, work.root):
+	case work.watch == watch && top == files.Volume(ctx, work.fs, work.root):
 		return work // programs write there too
 	case s.own():
 		top = k.cfg.Archive
 	}
-	return room{fs: k.cfg.Files, root: top, need: need, own: s.hold()}
+	return room{fs: s.depot, root: top, need: need, own: s.hold(), watch: watch}
 }
 
 // TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and

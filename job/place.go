@@ -27,7 +27,7 @@ func (s *System) Opens(name string) (what, remedy string) {
 	case s.Host.Kind != HostSSH:
 		return "is on the machine of the service", "give the path alone: " + short(name)
 	case len(s.Files) == 0:
-		return "is on system " + s.Name + ", of which jobs can name no files", "add its folder to files " + edit
+		return "is on system " + s.Name + ", where jobs can name no files", "add its folder to files " + edit
 	}
 	for _, root := range s.Files {
 		if name == root || strings.HasPrefix(name, strings.TrimSuffix(root, "/")+"/") {
@@ -43,28 +43,34 @@ func (s *System) Opens(name string) (what, remedy string) {
 		"give a path in " + roots + ", or add its folder to files " + edit
 }
 
-// RefuseInputs returns a problem for each input of a spec that lies on a system and cannot be taken
-// from there. The job belongs to a machine of the service; empty: to any. Inputs with macros are
-// left to the moment when the job is prepared.
-func (s *Spec) RefuseInputs(systems map[string]System, machine string) (problems []Problem) {
-	for i, in := range s.Inputs {
-		system, name, ok := OnSystem(in.From)
-		if !ok || strings.Contains(in.From, "${") {
-			continue
+// RefusePlaces returns a problem for each place on a system that a spec names, from which it can take
+// no input or where it can put no results. The job belongs to a machine of the service; empty: to
+// any. Places with macros are left to the moment when the job is prepared.
+func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems []Problem) {
+	look := func(at, place string) {
+		system, name, ok := OnSystem(place)
+		if !ok || strings.Contains(place, "${") {
+			return
 		}
 		sys, known := systems[system]
 		what, remedy := "is on a system that is unknown", "give one that pawl get systems lists, or make it"
 		if known {
 			what, remedy = sys.Opens(name)
 		}
-		if at := sys.Host.From; what == "" && at != "" && at != machine {
-			what = "is on system " + system + ", which machine " + at + " alone reaches, and the job is not of that machine"
+		if from := sys.Host.From; what == "" && from != "" && from != machine {
+			what = "is on system " + system + ", which machine " + from + " alone reaches, and the job is not of that machine"
 			remedy = "run the job on a system of that machine, or give host.keys: everywhere in the document of system " +
 				system + " if each machine has the keys"
 		}
 		if what != "" {
-			problems = append(problems, Problem{fmt.Sprintf("inputs[%d].from", i), short(in.From), what, remedy})
+			problems = append(problems, Problem{at, short(place), what, remedy})
 		}
+	}
+	for i, in := range s.Inputs {
+		look(fmt.Sprintf("inputs[%d].from", i), in.From)
+	}
+	if s.Archive != nil && s.Archive.On != ArchiveNever {
+		look("archive.to", s.Archive.To)
 	}
 	return problems
 }

@@ -210,8 +210,9 @@ func (r Resources) Limit() time.Duration {
 // a slash fits at any depth. With "re:" in front it is a regular expression for the whole path. A
 // pattern that fits a folder fits everything in it.
 type Archive struct {
-	// The folder for the results: a path on the machine of the service, or file:///…. By default a
-	// folder in the archive of the service.
+	// The folder for the results: a path on the machine of the service, or file:///…; or
+	// system://NAME/path, on a system whose files allow it. By default a folder in the archive of
+	// the service.
 	To string `json:"to,omitempty" example:"/data/results"`
 
 	// Patterns of the files that come back; everything by default. A pattern is a glob: * stands

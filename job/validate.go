@@ -313,7 +313,11 @@ func (v *validation) within(at string, r *Resources) {
 }
 
 func (v *validation) archive(a *Archive) {
-	v.location("archive.to", a.To, "give a path, or file:///…")
+	if _, _, far := OnSystem(a.To); far {
+		v.onSystem("archive.to", a.To, "system://lab/results")
+	} else {
+		v.location("archive.to", a.To, "give a path, file:///…, or system://NAME/path")
+	}
 	switch a.On {
 	case "", ArchiveAlways, ArchiveSuccess, ArchiveNever:
 	default:
@@ -333,7 +337,11 @@ func (v *validation) input(at string, in Input, system string, targets map[strin
 	case Web(in.From):
 		v.web(at, in)
 	case far:
-		v.onSystem(at, in, system)
+		v.onSystem(at+".from", in.From, "system://lab/data/in.txt")
+		if of, _, _ := OnSystem(in.From); in.InPlace && of != system && !strings.Contains(in.From, "${") {
+			v.add(at+".in_place", "", "is for what is on the system of the job, which is "+system,
+				"remove it, and the input is copied; or give system: "+of)
+		}
 	default:
 		v.location(at+".from", in.From, "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)")
 	}
@@ -399,22 +407,17 @@ func (v *validation) web(at string, in Input) {
 	}
 }
 
-// onSystem checks an input that comes from a system; on is the system of the job. What has macros is
-// checked again when they are replaced.
-func (v *validation) onSystem(at string, in Input, on string) {
-	const such = "give one such as system://lab/data/in.txt"
-	system, name, _ := OnSystem(in.From)
+// onSystem checks a place on a system. What has macros is checked again when they are replaced.
+func (v *validation) onSystem(at, p, such string) {
+	system, name, _ := OnSystem(p)
 	switch {
-	case strings.ContainsRune(in.From, 0):
-		v.add(at+".from", in.From, "has a NUL byte", "remove it")
-	case strings.Contains(in.From, "${"):
+	case strings.ContainsRune(p, 0):
+		v.add(at, p, "has a NUL byte", "remove it")
+	case strings.Contains(p, "${"):
 	case !validName(system) || len(system) > 64:
-		v.add(at+".from", in.From, "names no system", such)
+		v.add(at, p, "names no system", "give one such as "+such)
 	case name == "/":
-		v.add(at+".from", in.From, "names no file of the system", such)
-	case in.InPlace && system != on:
-		v.add(at+".in_place", "", "is for what is on the system of the job, which is "+on,
-			"remove it, and the input is copied; or give system: "+system)
+		v.add(at, p, "names no path on the system", "give one such as "+such)
 	}
 }
 

@@ -182,13 +182,9 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)
 		}
 	}
-	far := &systems{
-		rows: service.Store, machine: machine, dir: dir, reached: reached{filepath.Join(dir, "reached")}, log: log,
-		tenant: cmp.Or(service.Tenant, "default"),
-		open:   map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
-	}
+	far := newSystems(service.Store, machine, dir, log)
 	n.free = append(n.free, far.Close)
-	n.far = far
+	n.far, far.tenant = far, cmp.Or(service.Tenant, "default")
 	kind.Remote = far
 	service.Testers[app.TesterConnection] = far
 	service.Testers[app.TesterSpace] = space{service.Testers[app.TesterSpace], far}
@@ -280,8 +276,8 @@ func CheckingKind(dir string) *app.Kind {
 	return app.New(c)
 }
 
-// FileKind is the kind of programs as far as their files: to find these takes neither host nor
-// runner.
+// FileKind is the kind of programs as far as their files on this machine: to find these takes
+// neither host nor runner.
 func FileKind() *app.Kind { return app.New(app.Config{Files: LocalFiles()}) }
 
 // LocalFiles are the files of this machine.
@@ -397,9 +393,11 @@ func OpenReader(ctx context.Context, dir string) (*Node, error) {
 	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid {
 		return nil, errors.Join(err, n.Close())
 	}
+	far := newSystems(n.Store, machine, dir, slog.Default())
+	n.free = append(n.free, far.Close)
 	n.Service = pawl.New(pawl.Config{
 		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
-		Kinds:  map[string]engine.Kind{job.KindApp: FileKind()},
+		Kinds:  map[string]engine.Kind{job.KindApp: app.New(app.Config{Files: LocalFiles(), Remote: far})},
 		Served: func(ctx context.Context) bool { return Occupied(ctx, dir) },
 	})
 	return n, nil

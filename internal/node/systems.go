@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +51,14 @@ type system struct {
 	gone  chan struct{} // closed when the document has changed
 	turn  chan struct{} // whoever has put its token in may make ready
 	ready *app.System   // nil: its folders are not known yet
+}
+
+// newSystems returns the systems of a data folder. It dials none of them.
+func newSystems(rows store.Resources, machine, dir string, log *slog.Logger) *systems {
+	return &systems{
+		rows: rows, machine: machine, dir: dir, reached: reached{filepath.Join(dir, "reached")}, log: log,
+		open: map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
+	}
 }
 
 // System implements [app.Remote].
