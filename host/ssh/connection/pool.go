@@ -146,7 +146,7 @@ func (p *Pool) open(command string, sftp bool) (*Session, error) {
 			l.close()
 		}
 	}
-	if p.fault != nil && p.at.After(asked) {
+	if since := asked.Sub(p.at); p.fault != nil && (since < 0 || since < fresh && p.fails >= outage) {
 		return nil, p.fault // somebody has just tried
 	}
 	l, err := p.connect(ctx)
@@ -176,10 +176,14 @@ func (p *Pool) late() error {
 		"ssh to %s: it did not answer within %s", p.cfg.Address, p.cfg.DialTimeout)}
 }
 
-// A dial after one that failed waits longer each time, from minPause up to maxPause.
+// A dial after one that failed waits longer each time, from minPause up to maxPause. In an outage,
+// after so many that failed, who asks while a failure is fresh hears of it at once: else each
+// request of each job would wait for a dial of its own.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
+	outage   = 3
+	fresh    = 250 * time.Millisecond
 )
 
 // connect dials. A server that has too many connections in their login closes some (MaxStartups of
