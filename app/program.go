@@ -23,7 +23,7 @@ type program struct {
 	spec     job.Spec // with its macros replaced
 	environ  map[string]string
 	progress progress
-	dir      string // the job's folder
+	dir      string   // the job's folder
 	to       string   // the folder of its archive
 	at       string   // the system that has it; empty: the machine of the service
 	depot    files.FS // of that machine; nil until [border.reach] has reached it
