@@ -79,6 +79,7 @@ type Host interface {
 	// that begin with a dot. When Watch returns, the watch is in place: a caller that then lists
 	// the folder misses nothing. A name may be told twice, or be gone by the time it is told. A
 	// host that looks from time to time does not tell a name that came and went between two looks.
+	// If the folder has a [Bell], such a host looks when that rings, and once a second.
 	//
 	// The channel is closed when ctx ends. It is also closed when the watch is lost, because the
 	// folder was removed or the connection broke: then watch again, and list. A slow reader holds
@@ -192,6 +193,10 @@ type Member struct {
 	Numbered bool   // it has the family's Locks
 	Kept     bool   // its environment has [KeepVariable]
 }
+
+// Bell is the name of a named pipe in a watched folder. Whoever has put something there rings by
+// writing a line to it.
+const Bell = ".bell"
 
 // An Event is news of a watched folder.
 type Event struct {

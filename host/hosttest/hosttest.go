@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string), traits ...Tr
 		"many are inspected in order":               many,
 		"a watch tells what appears":                watch,
 		"who watches and then lists misses nothing": watchThenList,
+		"a watch with a bell":                       watchBell,
 		"a watch ends with its context":             watchEnds,
 		"a watch ends with its folder":              watchLost,
 		"a folder that is not there":                watchAbsent,

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
 )
 
 // appears watches the folder and returns a function that waits for a name in it.
@@ -67,6 +68,22 @@ func watch(t *testing.T, f fixture) {
 	until("last")
 	if diff := cmp.Diff([]string{"put", "renamed", "linked", "new\nline", "last"}, got); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// watchBell: names are told whether or not somebody rings.
+func watchBell(t *testing.T, f fixture) {
+	wait := f.appears(t)
+	f.sh(t, "mkfifo "+host.Bell+"; : >made")
+	wait("made")
+	wait = f.appears(t)
+	for _, name := range []string{"rung", "silent", "again"} {
+		ring := "; echo 1<>" + host.Bell
+		if name == "silent" {
+			ring = ""
+		}
+		f.sh(t, ": >"+name+ring)
+		wait(name)
 	}
 }
 

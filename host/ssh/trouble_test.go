@@ -3,6 +3,7 @@ package ssh_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path"
@@ -470,8 +471,19 @@ func TestJump(t *testing.T) {
 
 // What watches a folder on the far side ends when its connection is gone.
 func TestWatchEndsThere(t *testing.T) {
+	for _, bell := range []bool{false, true} {
+		t.Run(fmt.Sprintf("bell %t", bell), func(t *testing.T) { watchEndsThere(t, bell) })
+	}
+}
+
+func watchEndsThere(t *testing.T, bell bool) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	h := open(t, config(s))
+	if bell {
+		if _, code, err := h.Run(t.Context(), "mkfifo "+s.Work+"/"+host.Bell, nil); err != nil || code != 0 {
+			t.Fatal(code, err)
+		}
+	}
 	if _, err := h.Watch(t.Context(), s.Work); err != nil {
 		t.Fatal(err)
 	}

@@ -20,10 +20,16 @@ import (
 // looking is what a watch runs. It prints lists of names: the first at once, another each time the
 // names are no longer the same. Each name ends with a zero byte, and a list with an empty name.
 // IFS parts the names that are compared: no name has a slash. Every five seconds or so it prints a
-// list with nothing but a slash, which is no news, so that it ends when nobody reads any more.
+// list with nothing but a slash, which is no news, so that it ends when nobody reads any more. Where
+// there is a [host.Bell] it waits for that, and a subshell, which ends soon after it, rings each
+// second.
 const looking = `{ no() { if [ -e "$1" ]; then echo P; else echo N; fi; exit; }
 cd %[1]s 2>/dev/null || no %[1]s
-PATH=/usr/bin:/bin:$PATH IFS=/ last= i=0
+PATH=/usr/bin:/bin:$PATH IFS=/ last= i=0 often=100
+if [ -p .bell ] && command exec 7<>.bell; then
+	often=5
+	(while [ -e /proc/$$/fd/7 ] && sleep 1; do echo; done) </dev/null >&7 2>/dev/null &
+fi
 echo %[2]s
 while [ . -ef %[1]s ]; do
 	set -- *
@@ -33,10 +39,10 @@ while [ . -ef %[1]s ]; do
 		last=$* i=1
 		[ $# = 0 ] || printf '%%s\000' "$@"
 		printf '\000'
-	elif [ $i -gt 100 ]; then
+	elif [ $i -gt $often ]; then
 		i=1; printf '/\000\000' || exit
 	fi
-	sleep 0.04
+	if [ $often = 5 ]; then read -r ring <&7; else sleep 0.04; fi
 done; exit
 }
 `

@@ -26,6 +26,7 @@ var effects = []string{
 
 // unpointed lists the effects that no point follows, and why none needs to.
 var unpointed = map[string]string{
+	"Watch Run":          "a pipe that is made again without harm",
 	"launchByFiles Put":  "a file of a random name that nobody else reads",
 	"settle write":       "a file of a random name that nobody else reads",
 	"try Remove":         "the sweep does it as well",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -111,6 +112,8 @@ until tell >"$spool/$name" || ln -f "$room" "$spool/$name"; do
 	[ -d "$spool" ] || exit
 	sleep 10
 done
+bell=$spool/` + host.Bell + `
+if [ -p "$bell" ]; then echo 1<>"$bell"; fi 2>/dev/null
 `
 
 // saying is how much is read of what a shell says in the program's stderr, such as one that could

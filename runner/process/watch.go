@@ -61,6 +61,12 @@ type message struct {
 
 // Watch implements [runner.Runner]. It begins to watch before it lists.
 func (r *Runner) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
+	if sh := r.shell(); sh != nil { // where no pipe can be made, the host looks often
+		script := "mkfifo -m 600 " + quote(path.Join(r.spool, host.Bell)) + " 2>/dev/null"
+		if _, _, err := sh.Run(ctx, script, nil); err != nil {
+			return nil, fmt.Errorf("watch %s: %w", r.spool, err)
+		}
+	}
 	under, stop := context.WithCancel(ctx)
 	events, err := r.host.Watch(under, r.spool)
 	if err != nil {
