@@ -39,10 +39,14 @@ func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, s *program) error
 	if s != nil && !s.own() {
 		_, unmarked := y.Host.Files().Stat(ctx, marker)
 		away := errors.Is(unmarked, fs.ErrNotExist)
-		if reachErr := k.border().reach(ctx, s); reachErr == nil {
+		if s.depot == nil && !away { // whoever has nothing to do on a system dials none
+			// What may not be touched any more stays.
+			if reachErr := k.border().reach(ctx, s); !trespass(reachErr) {
+				err = errors.Join(err, reachErr)
+			}
+		}
+		if s.depot != nil {
 			err = errors.Join(err, removeCopies(ctx, s.depot, id, s.to, away))
-		} else if !away {
-			err = errors.Join(err, reachErr)
 		}
 	}
 	if err != nil {

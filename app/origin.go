@@ -49,7 +49,7 @@ func (o *origin) fault(err error) error {
 	return &sourceError{o.sys.Watch, err}
 }
 
-// A sourceError is trouble with the system of a watch, from which a job takes an input.
+// A sourceError is trouble with the system of a watch, which has an input of a job or its archive.
 type sourceError struct {
 	watch string
 	error

@@ -53,21 +53,21 @@ const (
 // elsewhere reports whether the program of a job runs on another machine than the service.
 func elsewhere(j *job.Job) bool { return strings.Contains(j.Watch, "/") }
 
-// silent returns the block of a job whose machine cannot be reached, or that of an input; nil: err
-// is no such trouble. All troubles of reaching one account are one group. Files of another machine
-// that are not there for now were cut off with it.
+// silent returns the block of a job whose machine cannot be reached, or that of an input or of its
+// archive; nil: err is no such trouble. All troubles of reaching one account are one group. Files of
+// another machine that are not there for now were cut off with it.
 func silent(j *job.Job, err error) *job.Block {
-	code := job.ConnectionLost
+	code, watch := job.ConnectionLost, j.Watch
+	of, other := errors.AsType[*sourceError](err)
+	if other {
+		watch = of.watch
+	}
 	t, ok := errors.AsType[*host.Trouble](err)
 	switch {
 	case ok:
 		code = t.Code
-	case !elsewhere(j), job.KindOf(err) != job.Unavailable, job.Blocking(err) != nil:
+	case !other && !elsewhere(j), job.KindOf(err) != job.Unavailable, job.Blocking(err) != nil:
 		return nil //nolint:nilerr // it is other trouble, of which the caller tells
-	}
-	watch := j.Watch
-	if of, ok := errors.AsType[*sourceError](err); ok {
-		watch = of.watch
 	}
 	system, _, _ := strings.Cut(watch, "/")
 	return &job.Block{

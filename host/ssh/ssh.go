@@ -85,6 +85,10 @@ func (h *Host) Close() error {
 	return nil
 }
 
+// Forget has the next request dial at once, if there is no connection. Otherwise dials that fail are
+// spread, and in an outage requests share the failure of one.
+func (h *Host) Forget() { h.pool.Forget() }
+
 // Requests returns how many requests were sent to the machine so far, those of its shell and those
 // of SFTP. It leaves out those that close a file, for nobody waits for their answers.
 func (h *Host) Requests() int64 { return h.asked.Load() }

@@ -43,6 +43,16 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
+// Forget forgets the dials that failed: the next one waits for no other.
+func (p *Pool) Forget() {
+	select {
+	case p.turn <- struct{}{}:
+		p.fault, p.fails = nil, 0
+		<-p.turn
+	case <-p.ctx.Done():
+	}
+}
+
 func (p *Pool) closed() error {
 	if p.ctx.Err() != nil {
 		return job.Errorf(job.Closed, "ssh host %s: it has been closed", p.cfg.ID)
