@@ -11,7 +11,7 @@ import (
 // reach reaches the machine on which the archive of a job is. The error is a [job.SpecError] if
 // results may not go there.
 func (b *border) reach(ctx context.Context, s *program) error {
-	if s.depot != nil {
+	if s.at == "" || s.depot != nil {
 		return nil
 	}
 	p := place{archiveField, s.results()}

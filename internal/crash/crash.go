@@ -90,7 +90,7 @@ func Points() []string { return slices.Clone(points) }
 // Some points are passed only where a call to the machine of the programs costs nothing, and others
 // only where it costs a round trip.
 var (
-	nearOnly = []string{"launch.armed", "launch.armfile", "stage.copied", "stage.listed"}
+	nearOnly = []string{"archive.forgotten", "launch.armed", "launch.armfile", "stage.copied", "stage.listed"}
 	farOnly  = []string{"launch.linked", "launch.readied", "stage.filled"}
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
@@ -272,7 +273,7 @@ func (w *world) empty(work string) {
 		left = nil
 		for _, top := range []string{"work", "ends"} {
 			err := filepath.WalkDir(filepath.Join(work, top), func(name string, d fs.DirEntry, err error) error {
-				if err == nil && !d.IsDir() {
+				if err == nil && !d.IsDir() && d.Name() != host.Bell {
 					left = append(left, name)
 				}
 				return nil // it may just have been removed
