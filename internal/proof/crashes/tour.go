@@ -77,7 +77,7 @@ type tour struct {
 
 const (
 	perRound = 20 // entries of one round
-	tries    = 4  // how often an entry is tried
+	tries    = 6  // how often an entry is tried
 )
 
 // newTour returns a tour of points in an order that follows from the seed. Each is to be passed up

@@ -82,8 +82,8 @@ func (l *load) program(c *loadJob, i, millis int) {
 	if endless(i) || overtime(i) {
 		millis += 1_000_000
 	}
-	if suspended(i) {
-		millis += 500
+	if suspended(i) { // it still runs when somebody on a busy machine has seen that it does
+		millis += 3000
 	}
 	end := "0"
 	switch n % 4 {
