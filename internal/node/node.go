@@ -276,10 +276,6 @@ func CheckingKind(dir string) *app.Kind {
 	return app.New(c)
 }
 
-// FileKind is the kind of programs as far as their files on this machine: to find these takes
-// neither host nor runner.
-func FileKind() *app.Kind { return app.New(app.Config{Files: LocalFiles()}) }
-
 // LocalFiles are the files of this machine.
 func LocalFiles() files.FS { return backends.files("") }
 

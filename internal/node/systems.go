@@ -221,20 +221,19 @@ func there(name string, env []string) (string, error) {
 
 // Test implements [recovery.Tester]: it asks the machine of a system.
 func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
-	watch := q.Params[app.ParamWatch]
-	if far, err := s.find(ctx, q.Tenant, watch); err == nil {
-		if f, ok := far.host.(interface{ Forget() }); ok {
-			f.Forget() // what is told is how it is now
+	if y, err := s.find(ctx, q.Tenant, q.Params[app.ParamWatch]); err == nil {
+		if far, ok := y.host.(interface{ Forget() }); ok {
+			far.Forget() // what is told is how it is now
 		}
 	}
-	y, err := s.System(ctx, q.Tenant, watch)
+	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
 	if err == nil {
 		_, err = y.Host.Files().Stat(ctx, y.Work)
 	}
 	if err != nil {
 		return recovery.Answer{}, err
 	}
-	return recovery.Answer{Clear: true, Says: watch + " answers"}, nil
+	return recovery.Answer{Clear: true, Says: q.Params[app.ParamWatch] + " answers"}, nil
 }
 
 // Private implements [recovery.Private]: each tenant has documents of its own.

@@ -106,7 +106,7 @@ func Read(name string, use Use) (File, error) {
 	external := map[string]string{} // labels of the jobs, by their external ids
 	targets := targets{kind: app.New(app.Config{}), first: map[string]int{}}
 	if !use.Away {
-		targets.kind = node.FileKind()
+		targets.kind = app.New(app.Config{Files: node.LocalFiles()})
 	}
 	for i, it := range items {
 		e, err := it.read(filepath.Dir(path), use)
