@@ -120,7 +120,8 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 		err = k.tidy(ctx, s.sys, s.job.ID, s)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID, "folder", s.results(),
+		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID,
+			"folder", s.results(),
 			"error", err)
 	}
 }
@@ -192,7 +193,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	if s.progress.Manifest == nil {
 		m, err := k.upload(ctx, s, left, verdict.Code == job.NormalCompletion)
 		if err != nil {
-			return fails("copy results to "+s.results(), func() room { return k.resultRoom(ctx, s, left.bytes) }, s.faultOf(err))
+			into := func() room { return k.resultRoom(ctx, s, left.bytes) }
+			return fails("copy results to "+s.results(), into, s.faultOf(err))
 		}
 		if missing := left.missing(); verdict.Code == job.NormalCompletion && missing != nil { // what could not be read
 			s.progress.Missing = missing

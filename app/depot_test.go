@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestPlacesWithoutAHost: whoever only wants to know where the files of a job are needs neither a host nor files.
+// TestPlacesWithoutAHost: to know where the files of a job are takes neither a host nor files.
 func TestPlacesWithoutAHost(t *testing.T) {
 	h := open(t)
 	j := h.end(h.submit(scripted("echo out")))

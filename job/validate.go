@@ -407,7 +407,7 @@ func (v *validation) web(at string, in Input) {
 	}
 }
 
-// onSystem checks a place on a system. What has macros is checked again when they are replaced.
+// onSystem checks a place on a system. A place with macros is checked again when they are replaced.
 func (v *validation) onSystem(at, p, such string) {
 	system, name, _ := OnSystem(p)
 	switch {

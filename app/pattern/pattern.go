@@ -1,5 +1,5 @@
-// Package pattern chooses files of a folder by globs and regular expressions, as users write them, at a
-// cost that has bounds.
+// Package pattern chooses files of a folder by globs and regular expressions, as users write them,
+// at a cost that has bounds.
 package pattern
 
 import (

@@ -85,8 +85,8 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Forget has the next request dial at once, if there is no connection. Otherwise dials that fail are
-// spread, and in an outage requests share the failure of one.
+// Forget has the next request dial at once, if there is no connection. Otherwise dials that fail
+// are spread, and in an outage requests share the failure of one.
 func (h *Host) Forget() { h.pool.Forget() }
 
 // Requests returns how many requests were sent to the machine so far, those of its shell and those

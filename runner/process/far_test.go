@@ -91,7 +91,7 @@ func newShellBench(t *testing.T, h *shellHost) bench {
 
 var _ host.Shell = (*shellHost)(nil)
 
-// TestDeathsFarAway: what a far machine reads kills nobody here, so no death counts against a launch there.
+// TestDeathsFarAway: a far machine reads the files itself, so no death here counts against a launch.
 func TestDeathsFarAway(t *testing.T) {
 	h := newShellHost(t, "/bin/sh", "-s")
 	b := newShellBench(t, h)

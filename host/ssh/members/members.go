@@ -1,4 +1,4 @@
-// Package members finds the processes of families on a machine, by what a shell there reads in /proc.
+// Package members finds the processes of families on a machine: a shell there reads /proc.
 package members
 
 import (
