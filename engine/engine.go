@@ -122,7 +122,7 @@ type Options struct {
 // step of a program waits for the disk and the database most of the time. The more steps wait
 // together, the fewer commits they need: with 4 slots about 50 programs a second went through a
 // lane on PostgreSQL, however idle the machine was.
-var DefaultSlots = map[job.Lane]int{job.LaneFinish: 16, job.LaneLaunch: 16, job.LanePrepare: 16, job.LaneTask: 50}
+var DefaultSlots = map[job.Lane]int{job.LaneFinish: 64, job.LaneLaunch: 64, job.LanePrepare: 64, job.LaneTask: 50}
 
 // A Kind runs the jobs of one kind. Its methods are called by many goroutines at once, but one job
 // has one step at a time.

@@ -135,12 +135,35 @@ ready() { # number in the request, folder, end of names, token, mark, words, scr
 func readying(batch []*order) string {
 	var b strings.Builder
 	b.WriteString(ready)
+	for i, part := range wrapperParts {
+		fmt.Fprintf(&b, "part%d=%s\n", i, quote(part))
+	}
 	for i, o := range batch {
-		fmt.Fprintf(&b, "ready %d %s %s %s %s %s %s\n", i, quote(o.folder), o.number, o.token, quote(o.mark),
-			quote(o.armed), quote(o.text))
+		fmt.Fprintf(&b, "ready %d %s %s %s %s %s ", i, quote(o.folder), o.number, o.token, quote(o.mark), quote(o.armed))
+		rest := o.text
+		for i, part := range wrapperParts {
+			if before, after, ok := strings.Cut(rest, part); ok {
+				fmt.Fprintf(&b, "%s\"$part%d\"", quote(before), i)
+				rest = after
+			}
+		}
+		b.WriteString(quote(rest) + "\n")
 	}
 	return b.String()
 }
+
+// wrapperParts are the long parts that all wrappers have in common, in order. A request has them
+// once.
+var wrapperParts = func() (long []string) {
+	const percent = "\x00"
+	text := strings.NewReplacer("%%", percent, "%d", "%s").Replace(wrapper)
+	for part := range strings.SplitSeq(text, "%s") {
+		if len(part) > 200 {
+			long = append(long, strings.ReplaceAll(part, percent, "%"))
+		}
+	}
+	return long
+}()
 
 // starting is the second request. Each wrapper tells by itself that it is there. Its standard output
 // is a file, so it tells by another descriptor, and what tells is read until all have closed it.

@@ -28,16 +28,15 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	all := make([]runner.Status, len(hs))
 	var ours []int // indices of those that can be looked at
 	var launches []launch
-	var wrappers []host.Process
 	for i, h := range hs {
 		l, err := r.find(h)
 		if err != nil {
 			all[i].State = runner.Unknown
 			continue
 		}
-		ours, launches, wrappers = append(ours, i), append(launches, l), append(wrappers, l.Process)
+		ours, launches = append(ours, i), append(launches, l)
 	}
-	alive, err := r.host.Alive(ctx, wrappers)
+	alive, err := r.alive(ctx, launches)
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
@@ -68,6 +67,29 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 		}
 	}
 	return all, r.age(ctx, all, ours, launches)
+}
+
+// alive reports which wrappers are alive. It does not ask about those that a watch has seen gone.
+func (r *Runner) alive(ctx context.Context, launches []launch) ([]bool, error) {
+	alive := make([]bool, len(launches))
+	var ask []int
+	var wrappers []host.Process
+	for n := range launches {
+		if _, gone := r.told(&launches[n]); !gone {
+			ask, wrappers = append(ask, n), append(wrappers, launches[n].Process)
+		}
+	}
+	if len(ask) == 0 {
+		return alive, nil
+	}
+	are, err := r.host.Alive(ctx, wrappers)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range ask {
+		alive[n] = are[i]
+	}
+	return alive, nil
 }
 
 // age tells when the launches began that are under way.
@@ -106,7 +128,8 @@ func remnants(ms []host.Member) (left, kept []runner.Remnant) {
 
 // evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
 func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Status, error) {
-	end, err := r.told(l), error(nil)
+	end, _ := r.told(l)
+	var err error
 	if end == nil {
 		_, end, err = r.room(ctx, l.Key)
 	}

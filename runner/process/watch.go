@@ -45,8 +45,14 @@ type watch struct {
 	ready []runner.Notice     // to be told
 	again *time.Timer         // when to look again at those of open
 
-	exits []exit                 // guarded by the runner's mu: since the watch looked
-	given map[string]*runner.End // guarded by the runner's mu: what was told and is not acknowledged
+	exits []exit           // guarded by the runner's mu: since the watch looked
+	given map[string]given // guarded by the runner's mu: what was told and is not acknowledged
+}
+
+// A given is what a watch has told.
+type given struct {
+	end  *runner.End
+	gone bool // the wrapper is
 }
 
 // A message tells an end. While it is not whole it has none: its writer is at work, or is gone.
@@ -55,6 +61,7 @@ type message struct {
 	key     runner.Key
 	end     *runner.End
 	wrapper host.Process
+	gone    bool      // the wrapper is
 	since   time.Time // when it was read first
 	retold  time.Time // when it was told last that it is not whole
 }
@@ -75,7 +82,7 @@ func (r *Runner) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
 	}
 	w := &watch{
 		Runner: r, out: make(chan []runner.Notice), woken: make(chan struct{}, 1), names: map[string]bool{},
-		open: map[string]*message{}, given: map[string]*runner.End{}, again: time.NewTimer(0),
+		open: map[string]*message{}, given: map[string]given{}, again: time.NewTimer(0),
 	}
 	if err := w.list(ctx); err != nil {
 		stop()
@@ -191,8 +198,13 @@ func (w *watch) look(ctx context.Context) error {
 			w.names[name] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.names)) {
-		if err := w.read(ctx, name); err != nil {
+	names := slices.Sorted(maps.Keys(w.names))
+	seen, err := w.peek(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := w.read(ctx, name, seen[name]); err != nil {
 			return err
 		}
 		delete(w.names, name)
@@ -202,15 +214,16 @@ func (w *watch) look(ctx context.Context) error {
 	}
 	for _, e := range exits {
 		name := runner.EndName(e.key, 0)
-		if end, _ := w.notified(name); end == nil && w.open[name] == nil {
+		if was, _ := w.notified(name); was.end == nil && w.open[name] == nil {
 			w.ready = append(w.ready, runner.Notice{Key: e.key})
 		}
 	}
 	return nil
 }
 
-// read reads a message. If it cannot be read for good, its launch is to be looked at.
-func (w *watch) read(ctx context.Context, name string) error {
+// read reads a message, unless it was seen. If it cannot be read for good, its launch is to be
+// looked at.
+func (w *watch) read(ctx context.Context, name string, at *seen) error {
 	key, _, err := runner.ParseEndName(name)
 	if err != nil {
 		w.stray(ctx, name)
@@ -219,11 +232,13 @@ func (w *watch) read(ctx context.Context, name string) error {
 	if _, given := w.notified(name); given {
 		return nil
 	}
-	var content []byte
-	err = w.caution.look(ctx, key, func() (err error) {
-		content, err = files.ReadFile(ctx, w.fs, path.Join(w.spool, name), runner.MaxEnd)
-		return err
-	})
+	if at == nil {
+		at = &seen{}
+		err = w.caution.look(ctx, key, func() (err error) {
+			at.content, err = files.ReadFile(ctx, w.fs, path.Join(w.spool, name), runner.MaxEnd)
+			return err
+		})
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -235,7 +250,7 @@ func (w *watch) read(ctx context.Context, name string) error {
 	case err != nil:
 		w.log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
 		delete(w.open, name)
-		w.notify(runner.Notice{Key: key, Name: name})
+		w.notify(runner.Notice{Key: key, Name: name}, false)
 		return nil
 	}
 	m := w.open[name]
@@ -243,10 +258,10 @@ func (w *watch) read(ctx context.Context, name string) error {
 		m = &message{name: name, key: key, since: time.Now()}
 		w.open[name] = m
 	}
-	taken, end, err := parse(name, content)
+	taken, end, err := parse(name, at.content)
 	if err == nil {
-		_, at, _ := taken.taker()
-		m.end, m.wrapper = end, at.Process
+		_, was, _ := taken.taker()
+		m.end, m.wrapper, m.gone = end, was.Process, at.gone
 	}
 	return nil
 }
@@ -269,21 +284,16 @@ func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Values(w.open), func(a, b *message) int { return strings.Compare(a.name, b.name) })
-	wrappers := make([]host.Process, len(all))
-	for i, m := range all {
-		wrappers[i] = m.wrapper
-	}
-	alive, err := w.host.Alive(ctx, wrappers)
-	if err != nil {
+	if err := w.part(ctx, all); err != nil {
 		return err
 	}
 	next := tornAgain
-	for i, m := range all {
+	for _, m := range all {
 		late := time.Since(m.since) >= parting
 		switch {
-		case m.end != nil && (late || !alive[i]):
+		case m.end != nil && (late || m.gone):
 			delete(w.open, m.name)
-			w.notify(runner.Notice{Key: m.key, Name: m.name, End: m.end, Look: true})
+			w.notify(runner.Notice{Key: m.key, Name: m.name, End: m.end, Look: true}, m.gone)
 			continue
 		case m.end == nil && (late && time.Since(m.retold) >= tornAgain || gone[m.key]):
 			m.retold = time.Now()
@@ -299,50 +309,77 @@ func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
 	return nil
 }
 
-// notify readies a notice that is told once in a watch.
-func (w *watch) notify(n runner.Notice) {
+// part finds out which wrappers are gone that have told all.
+func (w *watch) part(ctx context.Context, all []*message) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(m *message) bool { return m.end == nil || m.gone })
+	if len(all) == 0 {
+		return nil
+	}
+	wrappers := make([]host.Process, len(all))
+	for i, m := range all {
+		wrappers[i] = m.wrapper
+	}
+	alive, err := w.host.Alive(ctx, wrappers)
+	if err != nil {
+		return err
+	}
+	for i, m := range all {
+		m.gone = !alive[i]
+	}
+	return nil
+}
+
+// notify readies a notice that is told once in a watch. gone says that the wrapper is.
+func (w *watch) notify(n runner.Notice, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.given[n.Name] = n.End
+	w.given[n.Name] = given{n.End, gone}
 	w.ready = append(w.ready, n)
 }
 
-// notified reports whether the message of a name was told, and returns the end in it.
-func (w *watch) notified(name string) (end *runner.End, given bool) {
+// notified reports whether the message of a name was told, and returns what was told.
+func (w *watch) notified(name string) (was given, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	end, given = w.given[name]
-	return end, given
+	was, ok = w.given[name]
+	return was, ok
 }
 
-// told returns the end of a launch if a watch has told it; nil: none has.
-func (r *Runner) told(l *launch) *runner.End {
+// told returns the end of a launch if a watch has told it, and whether its wrapper was gone then;
+// nil: none has.
+func (r *Runner) told(l *launch) (end *runner.End, gone bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for w := range r.watches {
-		if e := w.given[runner.EndName(l.Key, 0)]; e != nil && e.Token == l.Token {
-			own := *e
-			return &own
+		if was := w.given[runner.EndName(l.Key, 0)]; was.end != nil && was.end.Token == l.Token {
+			own := *was.end
+			return &own, was.gone
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // Acknowledge removes messages.
 func (r *Runner) Acknowledge(ctx context.Context, names []string) error {
 	var errs []error
-	for _, name := range names {
-		_, _, err := runner.ParseEndName(name)
-		if err == nil {
-			err = r.fs.Remove(ctx, path.Join(r.spool, name))
+	for few := range slices.Chunk(names, maxPeek) {
+		var told []string
+		for _, name := range few {
+			if _, _, err := runner.ParseEndName(name); err != nil {
+				errs = append(errs, fmt.Errorf("acknowledge %s: %w", name, err))
+				continue
+			}
+			told = append(told, path.Join(r.spool, name))
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("acknowledge %s: %w", name, err))
+		if err := files.RemoveAll(ctx, r.fs, told...); err != nil {
+			errs = append(errs, fmt.Errorf("acknowledge ends: %w", err))
 			continue
 		}
 		r.mu.Lock()
 		for w := range r.watches {
-			delete(w.given, name)
+			for _, name := range few {
+				delete(w.given, name)
+			}
 		}
 		r.mu.Unlock()
 	}
