@@ -153,7 +153,7 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 	names = slices.Compact(names)
 	starts := map[int]uint64{}
 	for few := range slices.Chunk(names, 10_000) {
-		out, err := h.tell(ctx, `(cd /proc && "$pawl_head" -v -c 1024 `+strings.Join(few, " ")+
+		out, err := h.tell(ctx, `(cd /proc && exec "$pawl_head" -v -c 1024 `+strings.Join(few, " ")+
 			") 2>/dev/null </dev/null; true")
 		if err != nil {
 			return nil, fmt.Errorf("look at processes: %w", err)

@@ -301,9 +301,7 @@ func (s *search) take(l look, found []int, early bool) (again []int, whole bool)
 
 // stats lists all processes, and the number of the one that started last before that.
 func (s *search) stats(ctx context.Context) (map[int]procfs.Stat, int, error) {
-	out, err := s.Tell(ctx, `(cd /proc && read -r one five fifteen runs last <loadavg &&
-set -- [0-9]* && echo "$last $*" &&
-printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024) 2>/dev/null; true`)
+	out, err := s.Tell(ctx, script.Stats)
 	if err != nil {
 		return nil, 0, err
 	}

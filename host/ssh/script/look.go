@@ -1,5 +1,16 @@
 package script
 
+// Stats reads the stat files of all processes, after a line with the number of the newest and those
+// of all. So many names as most machines have processes fit into the arguments of one program.
+const Stats = `(cd /proc && read -r one five fifteen runs last <loadavg && set -- [0-9]* && echo "$last $*" &&
+if [ $# -lt 10000 ]; then
+	files=
+	for p; do files="$files $p/stat"; done
+	exec "$pawl_head" -v -c 1024 $files
+else
+	printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024
+fi) 2>/dev/null </dev/null; true`
+
 // Look reads processes in /proc: those with a number in a list (%[1]s) and those with one above
 // another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). The newest come first,
 // for they are the first to end. Then it awaits so many more (%[5]d), each at the number that the
@@ -33,4 +44,4 @@ while [ "$i" -gt 0 ]; do
 	[ "$t" != 0 ] && one "$p" && [ "$n" ] && echo "$p $n $s"
 done
 echo @
-"$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; true`
+exec "$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; true`
