@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -73,4 +74,26 @@ func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems
 		look("archive.to", s.Archive.To)
 	}
 	return problems
+}
+
+// Folder returns where the jobs of a system have their folders, on a machine whose account has
+// these variables. It resolves ~ and the variable with which Work may begin.
+func (s *System) Folder(env []string) (string, error) {
+	name := s.Work
+	if strings.HasPrefix(name, "~") {
+		name = "$HOME" + name[1:]
+	}
+	variable, rest, _ := strings.Cut(name, "/")
+	if v, ok := strings.CutPrefix(variable, "$"); ok {
+		v = strings.Trim(v, "{}")
+		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, v+"=") })
+		if i < 0 {
+			return "", Errorf(Invalid, "work: the account there has no variable %s", v)
+		}
+		name = path.Join(env[i][len(v)+1:], rest)
+	}
+	if !path.IsAbs(name) {
+		return "", Errorf(Invalid, "work: %s is no absolute path there", name)
+	}
+	return path.Clean(name), nil
 }

@@ -86,3 +86,30 @@ func TestRefusePlaces(t *testing.T) {
 		}
 	}
 }
+
+func TestFolderOfASystem(t *testing.T) {
+	env := []string{"HOME=/home/ada", "SCRATCH=/scratch/", "NONE=", "LOW=low"}
+	for work, want := range map[string]string{
+		"/data/pawl":         "/data/pawl",
+		"~":                  "/home/ada",
+		"~/jobs/../.pawl":    "/home/ada/.pawl",
+		"$SCRATCH/pawl":      "/scratch/pawl",
+		"${SCRATCH}/pawl":    "/scratch/pawl",
+		"$SCRATCH":           "/scratch",
+		"$TMP/pawl":          "work: the account there has no variable TMP",
+		"$NONE/pawl":         "work: pawl is no absolute path there",
+		"$LOW/pawl":          "work: low/pawl is no absolute path there",
+		"pawl":               "work: pawl is no absolute path there",
+		"/data/$SCRATCH/one": "/data/$SCRATCH/one",
+	} {
+		got, err := (&job.System{Work: work}).Folder(env)
+		if err != nil {
+			if got = err.Error(); job.KindOf(err) != job.Invalid {
+				t.Errorf("%s: %v", work, err)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", work, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -71,4 +72,38 @@ func CheckAsks(asks []Ask) error {
 // isLate reports whether an Ask.Late is within its bounds.
 func isLate(late time.Duration) bool {
 	return late >= 0 && late <= MaxLate && late%time.Microsecond == 0
+}
+
+// A Reserver gives moments, as [Store] does.
+type Reserver interface {
+	Reserve(ctx context.Context, tenant string, asks []Ask) ([]Reserved, error)
+}
+
+// Await waits for a moment of a key. It returns at once if the key has no rate. It calls far, once,
+// if the moment is far off.
+func Await(ctx context.Context, r Reserver, tenant, key string, far func(at time.Time)) error {
+	ask := Ask{Key: key, N: 1}
+	for {
+		all, err := r.Reserve(ctx, tenant, []Ask{ask})
+		if err != nil {
+			return err
+		}
+		given := all[0]
+		wait := given.First.Sub(given.Now)
+		near := wait <= job.MaxSlotWait
+		if !near && ask.Held.At.IsZero() {
+			far(given.First)
+		}
+		if wait > 0 {
+			select {
+			case <-time.After(min(wait, job.MaxSlotWait)):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if near {
+			return nil
+		}
+		ask.Held = job.Moment{Key: key, At: given.First, Rate: given.Rate}
+	}
 }

@@ -42,7 +42,7 @@ var backends = struct {
 	sources []source
 	host    func(id, base string, ended func(host.Process)) (machine, error) // this machine
 	// another machine; where host.via is openssh, the login is what reaches it
-	remote func(doc *job.System, by login, log *slog.Logger) (machine, error)
+	remote func(doc *job.System, by login, allow allow, log *slog.Logger) (machine, error)
 	// the login of a person in a host, for what runs on this machine, by a socket
 	login func(socket, host string) login
 	// launches programs on a machine, with the messages of their ends in one folder and marks in another
@@ -234,12 +234,15 @@ type login interface {
 	Logout(ctx context.Context) error
 }
 
+// allow returns when a machine may be dialed; nil: it may be at any time.
+type allow func(ctx context.Context) error
+
 // openSSH returns the machine of a system. It does not dial.
-func openSSH(doc *job.System, by login, log *slog.Logger) (machine, error) {
+func openSSH(doc *job.System, by login, allow allow, log *slog.Logger) (machine, error) {
 	at := &doc.Host
 	c := hostssh.Config{Config: connection.Config{
 		ID: doc.Watch(), Hop: connection.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
-		Agent: os.Getenv("SSH_AUTH_SOCK"), Log: log.With("system", doc.Name),
+		Agent: os.Getenv("SSH_AUTH_SOCK"), Allow: allow, Log: log.With("system", doc.Name),
 	}}
 	for _, h := range at.Jump {
 		c.Jump = append(c.Jump, connection.Hop{Address: h.Address, Port: h.Port, User: h.User, HostKeys: h.HostKeys})

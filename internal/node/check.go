@@ -64,7 +64,7 @@ func (c *checking) local(ctx context.Context, sys *app.System) {
 // remote checks a machine that ssh reaches, in the way of a job: the first request dials, and the
 // code of its error says how far it came.
 func (c *checking) remote(ctx context.Context, s *systems) error {
-	h, err := backends.remote(c.doc, loginOf(s.dir, s.tenant, c.doc), s.log)
+	h, err := s.dials(s.tenant, c.doc)
 	if err != nil {
 		return err
 	}

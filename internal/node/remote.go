@@ -20,7 +20,7 @@ func (n *Node) System(ctx context.Context, watch string) (*app.System, error) {
 func OpenSystem(ctx context.Context, doc *job.System, log *slog.Logger) (sys *app.System, closed func() error,
 	err error,
 ) {
-	h, err := backends.remote(doc, nil, log)
+	h, err := backends.remote(doc, nil, nil, log)
 	if err != nil {
 		return nil, nil, err
 	}

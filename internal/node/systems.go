@@ -26,7 +26,7 @@ import (
 // systems are the systems on other machines that this process reaches. It keeps one connection to
 // each, however many jobs run there. It implements [app.Remote].
 type systems struct {
-	rows    store.Resources
+	rows    rows
 	machine string // the id of the data folder
 	reached reached
 	dir     string // the data folder
@@ -53,8 +53,14 @@ type system struct {
 	ready *app.System   // nil: its folders are not known yet
 }
 
+// rows are what the database has of systems: their documents, and the rates of dials.
+type rows interface {
+	store.Resources
+	store.Reserver
+}
+
 // newSystems returns the systems of a data folder. It dials none of them.
-func newSystems(rows store.Resources, machine, dir string, log *slog.Logger) *systems {
+func newSystems(rows rows, machine, dir string, log *slog.Logger) *systems {
 	return &systems{
 		rows: rows, machine: machine, dir: dir, reached: reached{filepath.Join(dir, "reached")}, log: log,
 		open: map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
@@ -109,7 +115,7 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 	if y != nil && y.same(&doc) {
 		return y, nil
 	}
-	h, err := backends.remote(&doc, loginOf(s.dir, tenant, &doc), s.log)
+	h, err := s.dials(tenant, &doc)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +125,16 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 	y = &system{doc: doc, host: h, gone: make(chan struct{}), turn: make(chan struct{}, 1)}
 	s.open[key] = y
 	return y, nil
+}
+
+// dials returns the machine of a system, which is dialed at its rate.
+func (s *systems) dials(tenant string, doc *job.System) (machine, error) {
+	allow := func(ctx context.Context) error {
+		return store.Await(ctx, s.rows, tenant, job.RateOf(job.RateDials, doc.Name), func(at time.Time) {
+			s.log.Info("a connection waits for the rate of dials", "system", doc.Name, "until", at)
+		})
+	}
+	return backends.remote(doc, loginOf(s.dir, tenant, doc), allow, s.log)
 }
 
 // replace puts a system aside whose document has changed. Its watch begins anew. Steps that use it
@@ -177,7 +193,7 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	work, err := there(y.doc.Work, env)
+	work, err := y.doc.Folder(env)
 	if err != nil {
 		return nil, err
 	}
@@ -196,27 +212,6 @@ func (y *system) forget() {
 	y.turn <- struct{}{}
 	y.ready = nil
 	<-y.turn
-}
-
-// there resolves the home folder and variables at the beginning of a path on a machine with these
-// variables.
-func there(name string, env []string) (string, error) {
-	if strings.HasPrefix(name, "~") {
-		name = "$HOME" + name[1:]
-	}
-	variable, rest, _ := strings.Cut(name, "/")
-	if v, ok := strings.CutPrefix(variable, "$"); ok {
-		v = strings.Trim(v, "{}")
-		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, v+"=") })
-		if i < 0 {
-			return "", job.Errorf(job.Invalid, "work: the account there has no variable %s", v)
-		}
-		name = path.Join(env[i][len(v)+1:], rest)
-	}
-	if !path.IsAbs(name) {
-		return "", job.Errorf(job.Invalid, "work: %s is no absolute path there", name)
-	}
-	return path.Clean(name), nil
 }
 
 // Test implements [recovery.Tester]: it asks the machine of a system.

@@ -33,6 +33,9 @@ type Config struct {
 	Master Master
 	// DialTimeout bounds each way from a name to a session. Default: 30 s.
 	DialTimeout time.Duration
+	// Allow is called before each dial, and returns when it may be made. An error forbids it.
+	// Default: each may be made.
+	Allow func(ctx context.Context) error
 	// Keepalive is how often a connection is tried, and how long the answer may take. Default: 15
 	// s.
 	Keepalive time.Duration

@@ -1,6 +1,7 @@
 package connection_test
 
 import (
+	"context"
 	"crypto"
 	"crypto/rand"
 	"encoding/pem"
@@ -160,4 +161,23 @@ func TestCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, "what is no certificate", c, mine+"-cert.pub not")
+}
+
+// Each dial is allowed beforehand. What must not be dialed now is not dialed.
+func TestAllow(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	c := config(s)
+	c.Identities = []string{s.Key}
+	asked, may := 0, errors.New("the database is away")
+	c.Allow = func(context.Context) error {
+		asked++
+		return may
+	}
+	if _, err := try(t, c); !errors.Is(err, may) || asked != 1 {
+		t.Errorf("it was not allowed, and asked for %d times: %v", asked, err)
+	}
+	may = nil
+	if lets(t, "allowed", c, s.User); asked != 2 {
+		t.Errorf("asked for %d times", asked)
+	}
 }

@@ -159,10 +159,12 @@ func (p *Pool) open(command string, sftp bool) (*Session, error) {
 	if since := asked.Sub(p.at); p.fault != nil && (since < 0 || since < fresh && p.fails >= outage) {
 		return nil, p.fault // somebody has just tried
 	}
-	l, err := p.connect(ctx)
+	l, err := p.connect()
 	if err != nil {
 		return nil, err
 	}
+	ctx, done := context.WithTimeout(p.ctx, p.cfg.DialTimeout)
+	defer done()
 	s, err := l.open(ctx, command, sftp)
 	switch {
 	case err == nil:
@@ -198,23 +200,31 @@ const (
 
 // connect dials. A server that has too many connections in their login closes some (MaxStartups of
 // sshd), so a connection that is closed before the login is tried again.
-func (p *Pool) connect(ctx context.Context) (*line, error) {
+func (p *Pool) connect() (*line, error) {
 	for try := 1; ; try++ {
 		if p.fails > 0 {
 			pause := min(maxPause, minPause<<min(p.fails, 10))
 			pause = pause/2 + rand.N(pause/2)
 			select {
 			case <-time.After(time.Until(p.at.Add(pause))):
-			case <-ctx.Done():
-				return nil, p.late()
+			case <-p.ctx.Done():
+				return nil, p.closed()
 			}
 		}
+		if p.cfg.Allow != nil {
+			if err := p.cfg.Allow(p.ctx); err != nil {
+				return nil, fmt.Errorf("ssh to %s: whether it may be dialed now is not known: %w", p.cfg.Address, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(p.ctx, p.cfg.DialTimeout)
 		c, err := p.dial(ctx)
+		late := ctx.Err() != nil
+		cancel()
 		if err == nil {
 			p.fault, p.fails = nil, 0
 			return p.keep(c), nil
 		}
-		if ctx.Err() != nil {
+		if late {
 			err = p.late()
 		}
 		p.fault, p.at = err, time.Now()

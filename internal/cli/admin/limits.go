@@ -37,7 +37,7 @@ Some keys count events, not jobs. Their limits are rates: at most MOST events wi
 
   starts/system/NAME                  programs that begin on a system
   launches/system/NAME                programs that are launched there
-  dials/system/NAME                   connections to its host; nothing asks for these yet
+  dials/system/NAME                   new connections to its host by SSH
   releases/GROUP                      blocked jobs that go on once what blocked them has cleared;
                                       without a limit 10 within 1s
 
