@@ -21,6 +21,15 @@ const (
 	RanBefore          Code = "RAN_BEFORE"
 	TimeLimit          Code = "TIME_LIMIT"
 	OutputMissing      Code = "OUTPUT_MISSING"
+
+	SchedulerRejected    Code = "SCHEDULER_REJECTED"
+	SchedulerTimeout     Code = "SCHEDULER_TIMEOUT"
+	SchedulerOutOfMemory Code = "SCHEDULER_OUT_OF_MEMORY"
+	SchedulerCanceled    Code = "SCHEDULER_CANCELED"
+	SchedulerNodeFail    Code = "SCHEDULER_NODE_FAIL"
+	SchedulerPreempted   Code = "SCHEDULER_PREEMPTED"
+	SchedulerDeadline    Code = "SCHEDULER_DEADLINE"
+
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
 	FilesystemFull     Code = "FILESYSTEM_FULL"
@@ -128,6 +137,34 @@ var Codes = []CodeInfo{
 		"the handler of a task took longer than it may at its last attempt", false, "give it more time (a " +
 		"program in the job file, resources.minutes, 10 by default; a task where its handler is registered), or " +
 		"let it go on from where it was"},
+	{
+		SchedulerRejected, "SUBMITTING_JOB: the scheduler of the system refuses the request", false,
+		"correct what the message says in resources, then run it again",
+	},
+	{
+		SchedulerTimeout, "the scheduler ended the program because its time was over; what there was is archived", false,
+		"give it more time (resources.minutes), or let it go on from where it was",
+	},
+	{
+		SchedulerOutOfMemory, "the scheduler ended the program because it used more memory than it asked for", false,
+		"ask for more (resources.memory), then run it again",
+	},
+	{
+		SchedulerCanceled, "the job was canceled in the scheduler, and not by Pawl", false,
+		"ask who canceled it there; run it again if it is wanted after all",
+	},
+	{
+		SchedulerNodeFail, "the scheduler lost a node of the job", false,
+		"run it again; retry.max_attempts in the job file allows more attempts",
+	},
+	{
+		SchedulerPreempted, "the scheduler ended the program for a job of higher priority", false,
+		"run it again, or in a partition where jobs are not preempted",
+	},
+	{
+		SchedulerDeadline, "the scheduler gave up the job at its deadline", false,
+		"ask for less, or for a later deadline, then run it again",
+	},
 	{
 		OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false,
 		"read what the program wrote: pawl logs JOB; then correct the program, or the pattern",

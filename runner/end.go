@@ -43,6 +43,10 @@ type End struct {
 	// SIGINT and SIGPIPE: after these it is 0, and Code is 130 or 141.
 	Signal int `json:"signal,omitempty"`
 
+	// Asked says that the messenger itself was asked to end, together with the program. A scheduler
+	// does so before it kills.
+	Asked bool `json:"asked,omitempty"`
+
 	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as
 	// "nosuch: not found". It is set only with codes 126 and 127, and empty if the program started
 	// and chose that code itself. In two cases it is empty although nothing was started: if stderr
@@ -97,6 +101,7 @@ func ParseEndName(name string) (k Key, run int, err error) {
 //	<user> <system>                 processor times of its children
 //	why<what the shell said>        only if the program could not be started
 //	signal                          only if the shell reported a signal that ended the program
+//	asked                           only if the shell itself was asked to end
 //	end
 //
 // Spaces may follow: the file was made with more room than the message needs.
@@ -124,6 +129,8 @@ func (e *End) parse(content string) error {
 			e.NotStarted = reason(why)
 		} else if lines[7] == "signal" && !killed {
 			killed = true
+		} else if lines[7] == "asked" && !e.Asked {
+			e.Asked = true
 		} else {
 			break
 		}

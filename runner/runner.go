@@ -58,6 +58,15 @@ var ErrRan = errors.New("the job's program ran before, and its folder was cleane
 // ErrNotArmed says that a launch failed before it was armed: nothing of it is or will be under way.
 var ErrNotArmed = errors.New("nothing was launched")
 
+// Refused is the error of [Runner.Launch] when a scheduler says that the request is wrong. The
+// launch is revoked.
+type Refused struct {
+	Code job.Code
+	Said string // in the scheduler's own words
+}
+
+func (r *Refused) Error() string { return "refused: " + r.Said }
+
 // Runner launches programs on one host.
 //
 // Workers call Launch, Settle, Past and Clean. Watchers call Watch, Acknowledge, Probe and Forget.
@@ -281,6 +290,9 @@ type Traits struct {
 	Limits bool
 	// Queues: launches wait in a queue before they begin, and Probe tells that.
 	Queues bool
+	// Clears: it ends what a program leaves behind, as soon as the program ends. So nothing is left,
+	// and nothing can be kept.
+	Clears bool
 }
 
 // A Fate is the outcome of a launch.
@@ -298,6 +310,9 @@ type Status struct {
 	// Said is the output of the runner's own process on the host, for people. It may be set when
 	// State is Lost.
 	Said string
+	// Cause is why a scheduler ended it; "" if that is not known, or if it ended by itself. It may be
+	// set when State is Ended or Lost.
+	Cause job.Code
 	// Reason says for people why the launch is Queued; "" if that is not known.
 	Reason string
 	// Started is when the launch began, by the clock of the calling process, and by how long it has
@@ -366,6 +381,9 @@ const (
 	// Lost: nothing is alive, and no exit code is known. This is never a success. Settle tells
 	// whether the program was started at all.
 	Lost State = "lost"
+	// Dropped: a scheduler has forgotten it before it began. It is revoked: the next launch may
+	// follow, of the same attempt.
+	Dropped State = "dropped"
 	// Unknown: the state cannot be told now. The place of the evidence is missing or unreadable, or
 	// the launch is on another host.
 	Unknown State = "unknown"

@@ -54,30 +54,10 @@ func (c *children) ended(p host.Process) (k runner.Key, ok bool) {
 	return k, ok
 }
 
-// An exit is the end of a wrapper that this process had started.
-type exit struct {
-	process host.Process
-	key     runner.Key
-}
-
 // Exited tells the runner that a child of this process has ended. It does not block, and is safe
 // for concurrent use.
 func (r *Runner) Exited(p host.Process) {
 	if k, ok := r.children.ended(p); ok {
-		r.exited(p, k)
-	}
-}
-
-// exited tells the watches of an exit. Where there is none, whoever begins to watch looks at all
-// programs.
-func (r *Runner) exited(p host.Process, k runner.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for w := range r.watches {
-		w.exits = append(w.exits, exit{p, k})
-		select {
-		case w.woken <- struct{}{}:
-		default:
-		}
+		r.Spool.Exited(k)
 	}
 }

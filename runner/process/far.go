@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // On a host that is a [host.Shell] the shell does what launchByFiles does, under the same names and
@@ -29,7 +30,7 @@ import (
 
 // An order is a launch that waits.
 type order struct {
-	names
+	spool.Names
 	dir   string // the job's folder
 	mark  string // of the job
 	armed string // what launch.<a>.<n> is to hold
@@ -87,7 +88,7 @@ func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
 	var all sync.WaitGroup
 	for _, o := range ready {
 		all.Go(func() {
-			err := files.QuickLink(ctx, r.fs, o.own("arm"), o.launch())
+			err := files.QuickLink(ctx, r.FS, o.Own("arm"), o.Launch())
 			switch {
 			case err == nil:
 				o.is = answer{outcome: isArmed}
@@ -136,34 +137,26 @@ func readying(batch []*order) string {
 	var b strings.Builder
 	b.WriteString(ready)
 	for i, part := range wrapperParts {
-		fmt.Fprintf(&b, "part%d=%s\n", i, quote(part))
+		fmt.Fprintf(&b, "part%d=%s\n", i, spool.Quote(part))
 	}
 	for i, o := range batch {
-		fmt.Fprintf(&b, "ready %d %s %s %s %s %s ", i, quote(o.folder), o.number, o.token, quote(o.mark), quote(o.armed))
+		fmt.Fprintf(&b, "ready %d %s %s %s %s %s ", i, spool.Quote(o.Folder), o.Number, o.Token, spool.Quote(o.mark),
+			spool.Quote(o.armed))
 		rest := o.text
 		for i, part := range wrapperParts {
 			if before, after, ok := strings.Cut(rest, part); ok {
-				fmt.Fprintf(&b, "%s\"$part%d\"", quote(before), i)
+				fmt.Fprintf(&b, "%s\"$part%d\"", spool.Quote(before), i)
 				rest = after
 			}
 		}
-		b.WriteString(quote(rest) + "\n")
+		b.WriteString(spool.Quote(rest) + "\n")
 	}
 	return b.String()
 }
 
 // wrapperParts are the long parts that all wrappers have in common, in order. A request has them
 // once.
-var wrapperParts = func() (long []string) {
-	const percent = "\x00"
-	text := strings.NewReplacer("%%", percent, "%d", "%s").Replace(wrapper)
-	for part := range strings.SplitSeq(text, "%s") {
-		if len(part) > 200 {
-			long = append(long, strings.ReplaceAll(part, percent, "%"))
-		}
-	}
-	return long
-}()
+var wrapperParts = spool.Parts(take + spool.Room)
 
 // starting is the second request. Each wrapper tells by itself that it is there. Its standard output
 // is a file, so it tells by another descriptor, and what tells is read until all have closed it.
@@ -175,14 +168,14 @@ func starting(batch []*order) string {
 	var b strings.Builder
 	b.WriteString("path=$PATH; PATH=/usr/bin:/bin:/usr/local/bin:$PATH\nsync")
 	for _, o := range batch {
-		b.WriteString(" " + quote(o.launch()))
+		b.WriteString(" " + spool.Quote(o.Launch()))
 	}
 	for _, o := range batch {
-		b.WriteString(" " + quote(o.folder))
+		b.WriteString(" " + spool.Quote(o.Folder))
 	}
 	b.WriteString(" || exit\n" + start + "[ -x \"$setsid\" ] || exit\ntold=$(\nexec 3>&1\nread -r me rest </proc/self/stat\n")
 	for i, o := range batch {
-		fmt.Fprintf(&b, "start %d %s %s %s %s |\n", i, quote(o.folder), o.number, o.token, quote(o.dir))
+		fmt.Fprintf(&b, "start %d %s %s %s %s |\n", i, spool.Quote(o.Folder), o.Number, o.Token, spool.Quote(o.dir))
 	}
 	b.WriteString("kill -9 \"$me\"\n)\necho \"$told\"\n")
 	return b.String()
@@ -214,7 +207,7 @@ func hear(out string, batch []*order, err error, as outcome) (list []*order) {
 	}
 	tokens := make(map[string]*order, len(batch))
 	for _, o := range batch {
-		o.is, tokens[o.token] = answer{err: err}, o
+		o.is, tokens[o.Token] = answer{err: err}, o
 	}
 	for line := range strings.Lines(out) {
 		switch f := strings.Fields(line); len(f) {
@@ -239,12 +232,6 @@ func hear(out string, batch []*order, err error, as outcome) (list []*order) {
 		}
 	}
 	return list
-}
-
-// shell returns the shell of the host; nil: calls cost no round trips there.
-func (r *Runner) shell() host.Shell {
-	sh, _ := r.host.(host.Shell)
-	return sh
 }
 
 // launched reports whether an order was carried out, one way or the other.
@@ -284,16 +271,16 @@ type question struct {
 // unknown reports whether the host knows of no launch after k, and has no mark of the job. If it
 // does not, the files tell.
 func (r *Runner) unknown(ctx context.Context, k runner.Key, dir string) bool {
-	sh := r.shell()
+	sh := r.Shell()
 	if sh == nil || k.Job.IsZero() || files.Check(dir) != nil {
 		return false
 	}
-	mark := r.markName(k.Job)
+	mark := r.MarkName(k.Job)
 	q := &question{answer: make(chan bool, 1)}
 	for _, word := range []string{
-		mark, path.Dir(mark), r.past, strconv.Itoa(k.Launch), dir, path.Dir(dir), path.Join(dir, runner.Folder),
+		mark, path.Dir(mark), r.PastDir, strconv.Itoa(k.Launch), dir, path.Dir(dir), path.Join(dir, runner.Folder),
 	} {
-		q.words += " " + quote(word)
+		q.words += " " + spool.Quote(word)
 	}
 	r.questions.Add(q, maxOrders, func(batch []*question) {
 		script := nothing

@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // A shellHost is this machine, with a shell beside it as over SSH.
@@ -58,7 +59,7 @@ func newShellHost(t *testing.T, argv ...string) *shellHost {
 func (h *shellHost) Run(_ context.Context, script string, _ []byte) (out []byte, code int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := fmt.Fprintf(h.in, "{ ( eval %s\n) </dev/null\necho \"=end $?\"\n}\n", quote(script)); err != nil {
+	if _, err := fmt.Fprintf(h.in, "{ ( eval %s\n) </dev/null\necho \"=end $?\"\n}\n", spool.Quote(script)); err != nil {
 		return nil, 0, err
 	}
 	h.ran++
@@ -104,7 +105,7 @@ func TestDeathsFarAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(path.Join(b.Spool, watchingNote, runner.EndName(k, runner.MaxDeaths)), 0o700); err != nil {
+	if err := os.MkdirAll(path.Join(b.Spool, spool.WatchingNote, runner.EndName(k, runner.MaxDeaths)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	notices, err := b.runner.Watch(t.Context())

@@ -6,6 +6,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // A place is where a launch is on its host: the data of its handle.
@@ -23,7 +24,12 @@ func (r *Runner) handle(k runner.Key, token string, at place) runner.Handle {
 	if err != nil {
 		panic(err) // plain data
 	}
-	return runner.Handle{Key: k, Host: r.host.ID(), Token: token, Data: string(data)}
+	return runner.Handle{Key: k, Host: r.Host.ID(), Token: token, Data: string(data)}
+}
+
+// taker returns the handle of a launch that was taken.
+func (r *Runner) taker(k runner.Key, t spool.Taker, dir string) runner.Handle {
+	return r.handle(k, t.Token, place{Dir: dir, Locks: t.Locks, Process: t.Process})
 }
 
 // A launch is a handle that was read.
@@ -34,8 +40,8 @@ type launch struct {
 
 // find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
 func (r *Runner) find(h runner.Handle) (launch, error) {
-	if h.Host != r.host.ID() {
-		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.host.ID())
+	if h.Host != r.Host.ID() {
+		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.Host.ID())
 	}
 	l := launch{Handle: h}
 	if err := json.Unmarshal([]byte(h.Data), &l.place); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // TestEveryInterleaving runs launchers (with their wrappers) and settlers against one launch in every order of their
@@ -116,7 +117,7 @@ func (w world) stage(t *testing.T) *stage {
 	plan := runner.Plan{Dir: "/job", Argv: []string{"true"}, Stdout: "o", Stderr: "e"}
 	open := func(boot string, a *actor, step func()) *Runner {
 		h := &model{stage: s, disk: steps{s, a, step}, boot: boot}
-		return &Runner{host: h, fs: h.disk, spool: "/ends"}
+		return &Runner{Spool: spool.New(spool.Config{Host: h, Dir: "/ends"})}
 	}
 	launch := func(r *Runner) {
 		if _, err := r.Launch(t.Context(), k, plan); err != nil && !errors.Is(err, runner.ErrArmed) {
@@ -194,7 +195,7 @@ func (s *stage) play(t *testing.T, order []int) (widths []int, outcome string) {
 	}
 	lost := false
 	if f.Started {
-		l, err := (&Runner{host: &model{}}).find(f.Handle)
+		l, err := (&Runner{Spool: spool.New(spool.Config{Host: &model{}})}).find(f.Handle)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,6 +223,7 @@ type model struct {
 }
 
 func (m *model) ID() string                           { return "model" }
+func (m *model) Files() files.FS                      { return m.disk }
 func (m *model) Boot(context.Context) (string, error) { return m.boot, nil }
 
 // Uptime is that of a host that was booted at one moment for all orders, for a launch has that in its script, in milliseconds.

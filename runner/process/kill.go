@@ -63,12 +63,12 @@ func (r *Runner) end(ctx context.Context, h *launch, grace time.Duration) error 
 			if time.Since(alone) > wrapperGrace {
 				sig = syscall.SIGKILL
 			}
-			err = r.host.Signal(ctx, append(processes(p.helpers), h.Process), sig)
+			err = r.Host.Signal(ctx, append(processes(p.helpers), h.Process), sig)
 		case forced.IsZero() && !asked:
 			// A stopped process sees SIGTERM only when it goes on.
 			asked = true
 			ps := processes(p.program)
-			err = errors.Join(r.host.Signal(ctx, ps, syscall.SIGTERM), r.host.Signal(ctx, ps, syscall.SIGCONT))
+			err = errors.Join(r.Host.Signal(ctx, ps, syscall.SIGTERM), r.Host.Signal(ctx, ps, syscall.SIGCONT))
 		case !forced.IsZero():
 			alone = time.Time{}
 			same := slices.Equal(processes(p.program), processes(stayed))
@@ -79,7 +79,7 @@ func (r *Runner) end(ctx context.Context, h *launch, grace time.Duration) error 
 				stayed, forced = p.program, time.Now()
 			}
 			// each time: one may have been started since
-			err = r.host.Signal(ctx, processes(p.program), syscall.SIGKILL)
+			err = r.Host.Signal(ctx, processes(p.program), syscall.SIGKILL)
 			refused = errors.Is(err, syscall.EPERM)
 		}
 		if err != nil && !errors.Is(err, syscall.EPERM) {
@@ -113,12 +113,12 @@ func (p parts) String() string {
 }
 
 func (r *Runner) look(ctx context.Context, h *launch) (p parts, err error) {
-	alive, err := r.host.Alive(ctx, []host.Process{h.Process})
+	alive, err := r.Host.Alive(ctx, []host.Process{h.Process})
 	if err != nil {
 		return p, err
 	}
 	p.wrapper = alive[0]
-	members, err := r.host.Members(ctx, []host.Family{h.family()})
+	members, err := r.Host.Members(ctx, []host.Family{h.family()})
 	if err != nil {
 		return p, err
 	}
@@ -182,7 +182,7 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 		if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}
-		if err := r.host.Signal(ctx, ps, sig); err != nil {
+		if err := r.Host.Signal(ctx, ps, sig); err != nil {
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}
 		for _, p := range ps {

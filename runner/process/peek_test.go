@@ -32,7 +32,6 @@ func TestPeek(t *testing.T) {
 		t.Run(shell, func(t *testing.T) {
 			h := newShellHost(t, shell, "-s")
 			b := newShellBench(t, h)
-			w := &watch{Runner: b.runner, given: map[string]given{}}
 			name := func(launch int) string { // its order in the request is that of the launches
 				return runner.EndName(runner.Key{Job: job.ID{1}, Attempt: 1, Launch: launch}, 0)
 			}
@@ -55,7 +54,7 @@ func TestPeek(t *testing.T) {
 				t.Fatal(err)
 			}
 			names = append(names, fifo, dir, missing, huge, "no end's name")
-			got, err := w.peek(t.Context(), names)
+			got, err := b.runner.Peek(t.Context(), names)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,8 +62,8 @@ func TestPeek(t *testing.T) {
 				switch s := got[name(i+1)]; {
 				case s == nil:
 					t.Errorf("%s: not read", c.what)
-				case string(s.content) != c.content || s.gone != c.gone:
-					t.Errorf("%s: got %q, gone %t; want %q, gone %t", c.what, s.content, s.gone, c.content, c.gone)
+				case string(s.Content) != c.content || s.Gone != c.gone:
+					t.Errorf("%s: got %q, gone %t; want %q, gone %t", c.what, s.Content, s.Gone, c.content, c.gone)
 				}
 			}
 			if len(got) != len(cases) {

@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // Probe tells the states of launches. If any wrapper is gone, it looks at the host's processes
 // once. It reads one file for each launch without a wrapper, unless a watch has told its end.
 func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
-	if c := r.careful(hs); c != nil {
-		return c.probe(ctx, hs, r.probe)
-	}
-	return r.probe(ctx, hs)
+	return r.Spool.Probe(ctx, hs, r.probe)
 }
 
 func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
@@ -50,7 +46,7 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 		}
 	}
 	if len(gone) > 0 {
-		members, err := r.host.Members(ctx, families)
+		members, err := r.Host.Members(ctx, families)
 		if err != nil {
 			return nil, fmt.Errorf("probe: %w", err)
 		}
@@ -75,14 +71,14 @@ func (r *Runner) alive(ctx context.Context, launches []launch) ([]bool, error) {
 	var ask []int
 	var wrappers []host.Process
 	for n := range launches {
-		if _, gone := r.told(&launches[n]); !gone {
+		if _, gone := r.Notified(launches[n].Key, 0, launches[n].Token); !gone {
 			ask, wrappers = append(ask, n), append(wrappers, launches[n].Process)
 		}
 	}
 	if len(ask) == 0 {
 		return alive, nil
 	}
-	are, err := r.host.Alive(ctx, wrappers)
+	are, err := r.Host.Alive(ctx, wrappers)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +99,7 @@ func (r *Runner) age(ctx context.Context, all []runner.Status, ours []int, launc
 		}
 		if now.IsZero() {
 			var err error
-			if uptime, err = r.host.Uptime(ctx); err != nil {
+			if uptime, err = r.Host.Uptime(ctx); err != nil {
 				return fmt.Errorf("probe: %w", err)
 			}
 			now = time.Now()
@@ -128,20 +124,20 @@ func remnants(ms []host.Member) (left, kept []runner.Remnant) {
 
 // evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
 func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Status, error) {
-	end, _ := r.told(l)
+	end, _ := r.Notified(l.Key, 0, l.Token)
 	var err error
 	if end == nil {
-		_, end, err = r.room(ctx, l.Key)
+		_, end, err = r.Room(ctx, l.Key, 0)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
-		if _, marked, markErr := r.markOf(ctx, l.Key.Job); markErr == nil {
+		if _, marked, markErr := r.MarkOf(ctx, l.Key.Job); markErr == nil {
 			end, err = marked, nil
 		}
 	}
 	if err == nil && end != nil && end.Token == l.Token {
 		s := runner.Status{State: runner.Ended, End: end}
 		s.End.Key = l.Key
-		if a, ok := r.host.(host.Accountant); ok {
+		if a, ok := r.Host.(host.Accountant); ok {
 			// The wrapper has waited for the program. One that was killed has not, and knows
 			// nothing of it.
 			if u, ok := a.Usage(l.Process); ok {
@@ -159,22 +155,10 @@ func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Sta
 	if errors.Is(err, fs.ErrNotExist) {
 		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
 		// would be, the file system may just not be mounted.
-		_, err = r.fs.Stat(ctx, path.Join(r.spool, rooms))
+		_, err = r.FS.Stat(ctx, path.Join(r.Dir, spool.Rooms))
 	}
 	if err != nil && job.KindOf(err) != job.Corrupt {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
-	return runner.Status{State: runner.Lost, Said: r.said(ctx, l)}, nil
-}
-
-// said returns the output of a wrapper, such as why it gave up; "" if it cannot be read.
-func (r *Runner) said(ctx context.Context, l *launch) string {
-	n := names{folder: path.Join(l.Dir, runner.Folder), number: number(l.Key), token: l.Token}
-	f, err := r.fs.Open(ctx, n.own("log"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, saying))
-	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
+	return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
 }

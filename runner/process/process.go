@@ -36,38 +36,25 @@
 // # How the end is told
 //
 // The wrapper stays beside the program to tell its end, and is not hit by the signals for the
-// program. Before the program starts, the wrapper makes a file that has room for the end. It is
-// <spool>/.rooms/<message>, and its first line says who took the launch. The end is written there
-// first, so that a full disk cannot lose it, and then as the message. Neither file is in the job's
-// folder, where a program may change anything: if a room says who took a launch, that counts.
+// program. Package runner/internal/spool says how it tells it, and what stays of a job.
 //
 // # Which processes belong to a launch
 //
 // Each launch draws a number. The subshell of its program sets it as its limit of file locks, and
 // the wrapper's environment has the launch's token: see [host.Family]. The file
 // take.<a>.<n>.<token> has the number too, so later callers find it.
-//
-// # What stays
-//
-// When a job's folder is cleaned, the room with its program's exit code is renamed to the job's
-// mark, <past>/<day>/<job>. The day is that on which the job was made. So the marks of a day are
-// forgotten together, and no folder becomes very large. A launcher looks for the mark first. A
-// launcher that looked before the job was cleaned, and then froze, finds no folder to arm in.
 package process
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"path"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -76,6 +63,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // Config configures a Runner.
@@ -96,16 +84,8 @@ type Config struct {
 
 // Runner launches plain processes on one host.
 type Runner struct {
-	host     host.Host
-	fs       files.FS
-	spool    string
-	past     string
-	log      *slog.Logger
+	*spool.Spool
 	children children
-
-	mu      sync.Mutex
-	watches map[*watch]bool // guarded by mu: those that go on
-	caution *caution        // guarded by mu: of the watch that began last; nil: there is none
 
 	orders    gather.Queue[*order]
 	questions gather.Queue[*question]
@@ -119,22 +99,30 @@ var (
 
 // Open returns a runner and makes its spool folder.
 func Open(ctx context.Context, c Config) (*Runner, error) {
-	r := &Runner{
-		host: c.Host, fs: c.Host.Files(), spool: c.Spool, past: cmp.Or(c.Past, c.Spool+".past"),
-		log: cmp.Or(c.Log, slog.Default()), watches: map[*watch]bool{},
-	}
+	r := &Runner{}
+	r.Spool = spool.New(spool.Config{
+		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Alive: r.wrappers,
+	})
 	if c.Exits {
 		r.children.keys = map[host.Process]runner.Key{}
 	}
-	// Messages come and go all the time, and rooms stay, as marks.
-	err := files.Spread(ctx, r.fs, c.Spool)
-	if err == nil {
-		err = r.fs.Mkdir(ctx, path.Join(c.Spool, rooms))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
+	if err := r.Make(ctx); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// Traits implements [runner.Runner]: it has no scheduler.
+func (r *Runner) Traits() runner.Traits { return runner.Traits{} }
+
+// wrappers reports which wrappers are alive.
+func (r *Runner) wrappers(ctx context.Context, _ []*runner.End, taken []spool.Words) ([]bool, error) {
+	ps := make([]host.Process, len(taken))
+	for i, w := range taken {
+		t, _ := w.Taker()
+		ps[i] = t.Process
+	}
+	return r.Host.Alive(ctx, ps)
 }
 
 // Launch arms a launch and starts its wrapper.
@@ -147,7 +135,7 @@ func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 }
 
 func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
-	m, err := markers(k, p.Dir)
+	m, err := spool.NewNames(k, p.Dir)
 	if err != nil {
 		return runner.Handle{}, err
 	}
@@ -159,55 +147,55 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	boot, err := r.host.Boot(ctx)
+	boot, err := r.Host.Boot(ctx)
 	if err != nil {
 		return runner.Handle{}, err
 	}
 	ps, done := host.Process{}, false
-	if sh := r.shell(); sh != nil {
-		text, err := script(k, p, r.spool, m.token, booted, locks, telling)
+	if sh := r.Shell(); sh != nil {
+		text, err := r.script(k, p, m.Token, booted, locks, telling)
 		if err != nil {
 			return runner.Handle{}, err
 		}
 		if len(text) <= maxText {
-			o := &order{names: m, dir: p.Dir, mark: r.markName(k.Job), armed: armed(m.token, boot), text: text}
+			o := &order{Names: m, dir: p.Dir, mark: r.MarkName(k.Job), armed: armed(m.Token, boot), text: text}
 			if ps, err, done = r.launchFar(ctx, sh, o).launched(); err != nil {
 				return runner.Handle{}, err
 			}
 		}
 	}
 	if !done {
-		text, err := script(k, p, r.spool, m.token, booted, locks, "")
+		text, err := r.script(k, p, m.Token, booted, locks, "")
 		if err != nil {
 			return runner.Handle{}, err
 		}
-		if ps, err = r.launchByFiles(ctx, k, p.Dir, m, text, armed(m.token, boot)); err != nil {
+		if ps, err = r.launchByFiles(ctx, k, p.Dir, m, text, armed(m.Token, boot)); err != nil {
 			return runner.Handle{}, err
 		}
 	}
 	crash.At("launch.started")
-	return r.handle(k, m.token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
+	return r.handle(k, m.Token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
 }
 
 func armed(token, boot string) string { return "armed " + token + " " + boot }
 
 // launchByFiles launches step by step.
-func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m names, text, armed string,
+func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m spool.Names, text, armed string,
 ) (none host.Process, _ error) {
-	if marked, err := r.marked(ctx, k.Job); err != nil || marked {
+	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {
 		return none, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
 	}
 	// The script may hold secrets. It need not be durable: what runs it does not outlive the boot
 	// either.
-	if err := r.fs.Put(ctx, m.own("run"), strings.NewReader(text),
+	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(text),
 		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
-		return none, &notArmed{err}
+		return none, spool.NotArmed(err)
 	}
-	if err := r.write(ctx, m.own("arm"), armed); err != nil {
-		return none, &notArmed{err}
+	if err := r.Write(ctx, m.Own("arm"), armed); err != nil {
+		return none, spool.NotArmed(err)
 	}
 	crash.At("launch.armfile")
-	if err := r.fs.Link(ctx, m.own("arm"), m.launch()); err != nil {
+	if err := r.FS.Link(ctx, m.Own("arm"), m.Launch()); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 		}
@@ -215,15 +203,15 @@ func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m 
 	}
 	crash.At("launch.armed")
 	born := r.children.start()
-	ps, err := r.host.Start(ctx, host.Command{
+	ps, err := r.Host.Start(ctx, host.Command{
 		// The script's name is relative to Dir: users meet it in what the shell says of a program
 		// that is not there.
-		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.own("run")))}, Dir: dir,
-		Stdout: m.own("log"), Stderr: m.own("log"),
-		Env: []string{host.LaunchVariable + "=" + m.token},
+		Argv: []string{"/bin/sh", path.Join(runner.Folder, path.Base(m.Own("run")))}, Dir: dir,
+		Stdout: m.Own("log"), Stderr: m.Own("log"),
+		Env: []string{host.LaunchVariable + "=" + m.Token},
 	})
 	if exited := born(ps, k); exited {
-		r.exited(ps, k)
+		r.Spool.Exited(k)
 	}
 	return ps, err
 }
@@ -232,7 +220,7 @@ func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m 
 // limit of the host, so that its programs can set it. If this process itself runs in a launch, the
 // number also differs from that of its launch.
 func (r *Runner) draw(ctx context.Context) (uint64, error) {
-	limit, err := r.host.LockLimit(ctx)
+	limit, err := r.Host.LockLimit(ctx)
 	if err != nil || limit < 1<<20 {
 		return 0, err
 	}
@@ -240,15 +228,10 @@ func (r *Runner) draw(ctx context.Context) (uint64, error) {
 	return limit/2 + mathrand.Uint64N(limit/2), nil
 }
 
-// notArmed is [runner.ErrNotArmed], and says why.
-type notArmed struct{ error }
-
-func (e *notArmed) Unwrap() []error { return []error{e.error, runner.ErrNotArmed} }
-
 // booted returns when the host was booted, by the clock of this process. With it and the host's
 // uptime the wrapper knows the time. Asking for the time would take a process.
 func (r *Runner) booted(ctx context.Context) (time.Time, error) {
-	uptime, err := r.host.Uptime(ctx)
+	uptime, err := r.Host.Uptime(ctx)
 	return time.Now().Add(-uptime), err
 }
 
@@ -262,22 +245,22 @@ func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.F
 }
 
 func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
-	m, err := markers(k, dir)
+	m, err := spool.NewNames(k, dir)
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if h, ok, err := r.roomed(ctx, k, dir); err != nil || ok { // this counts, also if the program changed the folder
-		return runner.Fate{Started: ok, Handle: h}, err
+	if t, ok, err := r.Roomed(ctx, k, 0); err != nil || ok { // this counts, also if the program changed the folder
+		return runner.Fate{Started: ok, Handle: r.taker(k, t, dir)}, err
 	}
-	if taken, err := r.read(ctx, m.taken()); err != nil || taken != nil {
+	if taken, err := r.Read(ctx, m.Taken()); err != nil || taken != nil {
 		return r.fate(ctx, k, dir, taken, err)
 	}
 
-	revoked := "revoked " + m.token
-	if err := r.write(ctx, m.own("settle"), revoked); err != nil {
+	revoked := "revoked " + m.Token
+	if err := r.Write(ctx, m.Own("settle"), revoked); err != nil {
 		return runner.Fate{}, err
 	}
-	err = r.fs.Link(ctx, m.own("settle"), m.launch())
+	err = r.FS.Link(ctx, m.Own("settle"), m.Launch())
 	crash.At("settle.linked")
 	if err == nil {
 		return runner.Fate{}, nil
@@ -285,68 +268,82 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if !errors.Is(err, fs.ErrExist) {
 		return runner.Fate{}, err
 	}
-	launch, err := r.read(ctx, m.launch())
+	launch, err := r.Read(ctx, m.Launch())
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if launch.is("revoked", 1) {
+	if launch.Is("revoked", 1) {
 		return runner.Fate{}, nil
 	}
 	empty := launch != nil && len(launch) == 0 // after a power failure: it was not started, see carryOut
-	if !empty && !launch.is("armed", 2) {
-		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.launch(), launch)
+	if !empty && !launch.Is("armed", 2) {
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), launch)
 	}
 
-	boot, err := r.host.Boot(ctx)
+	boot, err := r.Host.Boot(ctx)
 	if err != nil {
 		return runner.Fate{}, err
 	}
 	if !empty && launch[2] != boot {
-		if err := r.write(ctx, m.own("settle"), "lost "+launch[1]); err != nil {
+		if err := r.Write(ctx, m.Own("settle"), "lost "+launch[1]); err != nil {
 			return runner.Fate{}, err
 		}
 	}
-	err = r.fs.Link(ctx, m.own("settle"), m.taken())
+	err = r.FS.Link(ctx, m.Own("settle"), m.Taken())
 	crash.At("settle.revoked")
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return runner.Fate{}, err
 	}
-	taken, err := r.read(ctx, m.taken())
+	taken, err := r.Read(ctx, m.Taken())
 	if err == nil && taken == nil {
-		err = fmt.Errorf("%s: linked, and not there: %w", m.taken(), fs.ErrNotExist)
+		err = fmt.Errorf("%s: linked, and not there: %w", m.Taken(), fs.ErrNotExist)
 	}
 	return r.fate(ctx, k, dir, taken, err)
 }
 
+// known tells what is known of a launch that has a launch.<a>.<n>.
+func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.Fate, open bool, err error) {
+	m := spool.NamesOf(k, dir, "")
+	taken, err := r.Read(ctx, m.Taken())
+	if err != nil {
+		return f, false, err
+	}
+	if taken == nil {
+		armed, err := r.Read(ctx, m.Launch())
+		return f, err == nil && !armed.Is("revoked", 1), err
+	}
+	f, err = r.fate(ctx, k, dir, taken, nil)
+	return f, false, err
+}
+
 // fate judges what taken.<a>.<n> holds.
-func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken mark, err error) (runner.Fate, error) {
-	if err != nil || taken.is("revoked", 1) {
+func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool.Words, err error) (runner.Fate, error) {
+	if err != nil || taken.Is("revoked", 1) {
 		return runner.Fate{}, err
 	}
-	if taken.is("lost", 1) {
+	if taken.Is("lost", 1) {
 		return runner.Fate{Started: true, Handle: r.handle(k, taken[1], place{Dir: dir})}, nil
 	}
-	m := names{folder: path.Join(dir, runner.Folder), number: number(k)}
-	launch, err := r.read(ctx, m.launch())
+	m := spool.NamesOf(k, dir, "")
+	launch, err := r.Read(ctx, m.Launch())
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if !launch.is("armed", 2) {
-		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.taken(), taken, m.launch(), launch)
+	if !launch.Is("armed", 2) {
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Launch(), launch)
 	}
-	m.token = launch[1]
-	take, err := r.read(ctx, m.own("take"))
+	m.Token = launch[1]
+	take, err := r.Read(ctx, m.Own("take"))
 	if err != nil {
 		return runner.Fate{}, err
 	}
-	if token, at, ok := take.taker(); ok && token == m.token {
-		at.Dir = dir
-		return runner.Fate{Started: true, Handle: r.handle(k, token, at)}, nil
+	if t, ok := take.Taker(); ok && t.Token == m.Token {
+		return runner.Fate{Started: true, Handle: r.taker(k, t, dir)}, nil
 	}
-	if boot, err := r.host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
-		return runner.Fate{Started: err == nil, Handle: r.handle(k, m.token, place{Dir: dir})}, err
+	if boot, err := r.Host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
+		return runner.Fate{Started: err == nil, Handle: r.handle(k, m.Token, place{Dir: dir})}, err
 	}
-	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.own("take"), take)
+	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.Own("take"), take)
 }
 
 // Clean leaves a mark, and removes the runner's folder and the launch's message.
@@ -354,107 +351,10 @@ func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	return r.Sweep(ctx, k, dir, "")
 }
 
-// Sweep implements [runner.Sweeper].
-func (r *Runner) Sweep(ctx context.Context, k runner.Key, dir, folder string) error {
-	err := k.Check()
-	if err == nil {
-		err = r.remember(ctx, k, dir)
+// Past tells what the host knows of a job.
+func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
+	if r.unknown(ctx, k, dir) {
+		return runner.Past{}, nil
 	}
-	crash.At("archive.marked")
-	if err == nil {
-		err = r.forgetLaunches(ctx, k, dir, folder)
-	}
-	if err != nil {
-		return fmt.Errorf("clean %s: %w", k, err)
-	}
-	return nil
-}
-
-// forgetLaunches removes what is kept of a job's launches, but its mark, and a folder, if one is
-// named. k is the last launch.
-func (r *Runner) forgetLaunches(ctx context.Context, k runner.Key, dir, folder string) error {
-	names, err := r.rooms(ctx, k)
-	names = append(names, path.Join(r.spool, runner.EndName(k, 0)))
-	all := append(slices.Clone(names), path.Join(dir, runner.Folder))
-	if folder != "" {
-		all = append(all, folder)
-	}
-	if files.RemoveAll(ctx, r.fs, all...) == nil {
-		return err
-	}
-	err = errors.Join(err, files.RemoveAll(ctx, r.fs, names...), r.unmake(ctx, dir))
-	if err == nil && folder != "" {
-		err = r.fs.Remove(ctx, folder)
-	}
-	return err
-}
-
-// unmake removes the runner's folder of a job. The program may have shut the job's folder.
-func (r *Runner) unmake(ctx context.Context, dir string) error {
-	name := path.Join(dir, runner.Folder)
-	err := r.fs.Remove(ctx, name)
-	m, ok := r.fs.(files.Moder)
-	if err == nil || !ok || !errors.Is(err, fs.ErrPermission) && job.KindOf(err) != job.Conflict {
-		return err
-	}
-	info, statErr := r.fs.Stat(ctx, dir)
-	if statErr != nil || m.Chmod(ctx, dir, info.Mode()|0o700) != nil {
-		return err
-	}
-	return r.fs.Remove(ctx, name)
-}
-
-// names are the file names of one launch, and of one launcher or settler of it.
-type names struct {
-	folder, number, token string
-}
-
-func markers(k runner.Key, dir string) (names, error) {
-	if err := errors.Join(k.Check(), files.Check(dir)); err != nil {
-		return names{}, err
-	}
-	return names{folder: path.Join(dir, runner.Folder), number: number(k), token: rand.Text()}, nil
-}
-
-func number(k runner.Key) string { return fmt.Sprintf("%d.%d", k.Attempt, k.Launch) }
-
-func (n names) launch() string { return path.Join(n.folder, "launch."+n.number) }
-func (n names) taken() string  { return path.Join(n.folder, "taken."+n.number) }
-
-// own returns a name that only this launcher or settler writes.
-func (n names) own(kind string) string { return path.Join(n.folder, kind+"."+n.number+"."+n.token) }
-
-// A mark is the content of a file of a launch, in words. The first word says what it means.
-type mark []string
-
-func (m mark) is(word string, more int) bool { return len(m) == more+1 && m[0] == word }
-
-// mostWords is the most bytes in such a file.
-const mostWords = 4096
-
-// taker reads who took a launch.
-func (m mark) taker() (token string, at place, ok bool) {
-	if !m.is("taken", 5) {
-		return "", place{}, false
-	}
-	at.Process.Boot = m[2]
-	_, err := fmt.Sscan(strings.Join(m[3:], " "), &at.Process.PID, &at.Process.Start, &at.Locks)
-	return m[1], at, err == nil
-}
-
-// write writes a file that is to be linked to the name that counts.
-func (r *Runner) write(ctx context.Context, name, words string) error {
-	return r.fs.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{Passing: true})
-}
-
-// read returns what a name holds, nil if it is not there.
-func (r *Runner) read(ctx context.Context, name string) (mark, error) {
-	b, err := files.ReadFile(ctx, r.fs, name, mostWords)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return append(mark{}, strings.Fields(string(b))...), nil
+	return r.PastOf(ctx, k, dir)
 }

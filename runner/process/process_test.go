@@ -26,6 +26,7 @@ import (
 	"github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
@@ -389,7 +390,7 @@ func TestAFrozenWrapper(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.runner.fs = editor{b.runner.fs, func(text string) string {
+			b.runner.FS = editor{b.runner.FS, func(text string) string {
 				if strings.Count(text, take) != 1 {
 					t.Errorf("the script does not say once: %s", take)
 				}
@@ -448,21 +449,21 @@ func TestAPowerFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			k, p := b.newJob(t, "echo ran >>ran")
-			m, err := markers(k, p.Dir)
+			m, err := spool.NewNames(k, p.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242, "")
+			text, err := b.runner.script(k, p, m.Token, b.booted(t), 4242, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, m.launch(), "armed "+m.token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
-			write(t, m.own("run"), text, 0o600)
+			write(t, m.Launch(), "armed "+m.Token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
+			write(t, m.Own("run"), text, 0o600)
 			for what, content := range left {
-				write(t, map[string]string{"taken": m.taken(), "take": m.own("take")}[what], content, 0o600)
+				write(t, map[string]string{"taken": m.Taken(), "take": m.Own("take")}[what], content, 0o600)
 			}
 
-			want := runner.Fate{Started: true, Handle: b.runner.handle(k, m.token, place{Dir: p.Dir})}
+			want := runner.Fate{Started: true, Handle: b.runner.handle(k, m.Token, place{Dir: p.Dir})}
 			for range 3 {
 				if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
 					t.Errorf("Settle (-want +got):\n%s", diff)
@@ -475,7 +476,7 @@ func TestAPowerFailure(t *testing.T) {
 				t.Error(err)
 			}
 			// A launcher on another machine, frozen all the while, starts its wrapper now.
-			c := exec.Command("/bin/sh", m.own("run"))
+			c := exec.Command("/bin/sh", m.Own("run"))
 			c.Dir = p.Dir
 			if out, _ := c.CombinedOutput(); !strings.Contains(string(out), "not started") && !strings.Contains(string(out), "take.1.1") {
 				t.Errorf("the late wrapper: %s", out)
@@ -545,7 +546,7 @@ func TestCleanedInPart(t *testing.T) {
 		s, err := b.runner.Probe(t.Context(), []runner.Handle{h})
 		return err == nil && s[0].State == runner.Ended
 	})
-	if err := b.runner.remember(t.Context(), k, p.Dir); err != nil {
+	if err := b.runner.Remember(t.Context(), k, p.Dir); err != nil {
 		t.Fatal(err)
 	}
 	took, err := filepath.Glob(path.Join(p.Dir, runner.Folder, "take.*"))
@@ -570,7 +571,7 @@ func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
 	h := b.launch(t, k, p)
 	wait(runner.EndName(k, 0))
 	b.leaves(t, h, runner.Active)
-	name := b.runner.roomName(k)
+	name := b.runner.RoomName(k, 0)
 	whole := strings.TrimRight(read(t, name), " ")
 	half := whole[:len(whole)/2]
 	for _, content := range []string{"", "   ", half, half + "   ", whole[:len(whole)-1], strings.Replace(whole, h.Token, "another", 1)} {
@@ -630,17 +631,17 @@ func TestShells(t *testing.T) {
 			b := newBench(t)
 			run := func(p runner.Plan, k runner.Key) (runner.End, string) {
 				t.Helper()
-				m, err := markers(k, p.Dir)
+				m, err := spool.NewNames(k, p.Dir)
 				if err != nil {
 					t.Fatal(err)
 				}
-				text, err := script(k, p, b.Spool, m.token, b.booted(t), 4242, "")
+				text, err := b.runner.script(k, p, m.Token, b.booted(t), 4242, "")
 				if err != nil {
 					t.Fatal(err)
 				}
-				write(t, m.own("run"), text, 0o600)
-				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", ".pawl/" + filepath.Base(m.own("run"))}, Dir: p.Dir, Env: []string{"PATH=" + path}}
-				out, err := os.Create(m.own("log"))
+				write(t, m.Own("run"), text, 0o600)
+				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", ".pawl/" + filepath.Base(m.Own("run"))}, Dir: p.Dir, Env: []string{"PATH=" + path}}
+				out, err := os.Create(m.Own("log"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -648,13 +649,13 @@ func TestShells(t *testing.T) {
 				if c.Stdout, c.Stderr = out, out; c.Run() != nil {
 					t.Errorf("the wrapper: %s", read(t, out.Name()))
 				}
-				took, told := read(t, m.taken()), read(t, b.runner.roomName(k))
+				took, told := read(t, m.Taken()), read(t, b.runner.RoomName(k, 0))
 				// Run again, it does nothing.
 				c = exec.Cmd{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: c.Env}
 				if out, err := c.CombinedOutput(); err == nil || !strings.Contains(string(out), "take.1.1") {
 					t.Errorf("the wrapper, run again: %v: %s", err, out)
 				}
-				if read(t, m.taken()) != took || read(t, b.runner.roomName(k)) != told {
+				if read(t, m.Taken()) != took || read(t, b.runner.RoomName(k, 0)) != told {
 					t.Error("the second run left something")
 				}
 				name := runner.EndName(k, 0)

@@ -2,212 +2,33 @@ package process
 
 import (
 	"fmt"
-	"maps"
-	"path"
-	"regexp"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files"
-	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
-// wrapper is the script of a launch, for any POSIX shell. It starts no process but the program,
-// unless that could not be started (dd) or a disk is full (ln): starting processes is most of what
-// a short program costs. The %s are: the key, its number, the token, the quoted spool folder, the
-// message's name, when the host was booted in seconds since 1970, the number for the limit of file
-// locks, what tells that it is there, the program, how much is read of what the shell said, the quoted file for the program's
-// stderr, and how much is read of that.
-const wrapper = `# Pawl: %s
-at=%s
-token=%s
-spool=%s
-name=%s
-booted=%s
-locks=%d
-
-# Who am I? The name in the second field of stat may hold spaces; the start time is field 22.
-read -r boot </proc/sys/kernel/random/boot_id || exit
-read -r stat </proc/$$/stat || exit
-set -- ${stat##*') '}
-shift 19
-me="taken $token $boot $$ $1 $locks"
-%s
-# Take the launch. First say who takes it, under a name that is written once (-C), even if somebody runs this script again.
-# Then make the name that decides: with -C only one can. What it holds is for people.
-set -C
-printf '%%s\n' "$me" >.pawl/take.$at.$token || exit
-printf '%%s\n' "$me" >.pawl/taken.$at || {
+// take are the lines of a wrapper that take the launch. First it says who takes it, under a name
+// that is written once (-C), even if somebody runs this script again. Then it makes the name that
+// decides: with -C only one can. What that holds is for people.
+const take = `set -C
+printf '%s\n' "$me" >.pawl/take.$at.$token || exit
+printf '%s\n' "$me" >.pawl/taken.$at || {
 	read -r taken <.pawl/taken.$at
 	echo "not started: taken.$at holds $taken"
 	exit
 }
 set +C
-
-# From here on this shell stays, to tell the end: what the program sends to its group is not meant for it. Nor does
-# anything depend on the job's folder any more, for the program may empty it. Room for the end, while there is some: the
-# program may fill the disk.
-trap : HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
-room=$spool/` + rooms + `/$name
-printf '%%s\n%%1000s' "$me" ' ' >"$room"
-
-read -r began _ </proc/uptime
-%s
-code=$?
-read -r ended _ </proc/uptime
-[ $code -le 255 ] || code=$((code - 128)) # some shells say 256 + n after signal n
-
-# Was it started at all? Where its outputs cannot be opened, the subshell says so in the log of this shell, and last that
-# it did. A shell that cannot become a program says why, first thing in the program's stderr, in a line that begins with
-# the name of this script. That has the token, so no program writes such a line. Of a signal that ended the program the
-# shell speaks in its own log, but for SIGINT and SIGPIPE.
-why= signal= said= newline='
-'
-case $code in
-126 | 127 | 129 | 1[3-9]?)
-	if [ ! -s /proc/$$/fd/2 ]; then
-		:
-	elif [ $code -gt 127 ] && [ -z "$BASH_VERSION" ]; then # bash has other things to say, too
-		signal=yes
-	else
-		said=$(dd if=/proc/$$/fd/2 bs=%d count=1 2>/dev/null)
-	fi
-	;;
-esac
-case $code in
-126 | 127)
-	stderr=%s
-	case $said in
-	*"$token") why=${said%%"$newline"*} why=${why##*"$newline"} ;;
-	*) [ -f "$stderr" ] && why=$(dd if="$stderr" bs=%d count=1 2>/dev/null) ;;
-	esac
-	why=${why%%%%"$newline"*}
-	case $why in
-	"$0"* | [EW]": $0"*) why=${why#*"$0"} ;;
-	*) why= ;;
-	esac
-	;;
-*)
-	said=${said##*"$newline"}
-	case $said in '' | *warning:*) ;; *) signal=yes ;; esac
-	;;
-esac
-
-# Tell the end, twice: the last line says that it is whole. First over the room that was made for it (<> does not truncate):
-# a disk that is full all the same must not lose it.
-tell() {
-	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&
-		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } &&
-		{ [ -z "$signal" ] || echo signal; } && echo end
-}
-until tell 1<>"$room"; do
-	[ -d "$spool/` + rooms + `" ] || exit
-	sleep 10
-done
-# Then as the message. Where there is no room for it a second name needs none.
-until tell >"$spool/$name" || ln -f "$room" "$spool/$name"; do
-	[ -d "$spool" ] || exit
-	sleep 10
-done
-bell=$spool/` + host.Bell + `
-if [ -p "$bell" ]; then echo 1<>"$bell"; fi 2>/dev/null
 `
-
-// saying is how much is read of what a shell says in the program's stderr, such as one that could
-// not start it, in bytes. A name that is longer leaves only itself of the reason. log is how much
-// is read of what the wrapper's shell said itself.
-const (
-	saying = 1000
-	log    = 8192
-)
 
 // script returns the wrapper of a launch, or an error of kind Invalid. telling are lines by which the
 // wrapper tells that it is there, before it takes the launch.
-func script(k runner.Key, p runner.Plan, spool, token string, booted time.Time, locks uint64, telling string,
+func (r *Runner) script(k runner.Key, p runner.Plan, token string, booted time.Time, locks uint64, telling string,
 ) (string, error) {
-	run, err := program(p)
+	tail, err := spool.Tail(p, "")
 	if err != nil {
 		return "", err
 	}
-	since := fmt.Sprintf("%d.%03d", booted.Unix(), booted.Nanosecond()/1e6)
-	return fmt.Sprintf(wrapper, k, number(k), token, quote(spool), runner.EndName(k, 0), since, locks, telling, run,
-		log, quote(inside(p.Dir, p.Stderr)), saying), nil
-}
-
-// program returns the subshell that becomes the program. It sets the environment itself, so that no
-// variable touches the wrapper. A variable is never in an argument list, which all users of the
-// machine can read. The environment is set before the outputs: what the shell says about a value,
-// such as an unknown locale, is no output of the program.
-func program(p runner.Plan) (string, error) {
-	if len(p.Argv) == 0 || p.Argv[0] == "" {
-		return "", job.Errorf(job.Invalid, "no program")
-	}
-	if p.Stdout == "" || p.Stderr == "" {
-		return "", job.Errorf(job.Invalid, "no file for stdout or stderr")
-	}
-	var b strings.Builder
-	// Shells name the limit of file locks differently, and some not at all.
-	b.WriteString("(\n[ $locks = 0 ] || ulimit -w $locks 2>&- || ulimit -x $locks 2>&-\n")
-	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)
-	var reserved []string
-	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
-		if !variable.MatchString(name) {
-			return "", job.Errorf(job.Invalid, "%q is not the name of an environment variable", name)
-		}
-		if shellsOwn.MatchString(name) {
-			reserved = append(reserved, quote(name+"="+p.Env[name]))
-			continue
-		}
-		fmt.Fprintf(&b, "export %s=%s\n", name, quote(p.Env[name]))
-	}
-	// Both are emptied, and appended to: who opens one of them again under its name writes behind
-	// what is there. The command that opens them does not end the shell if it fails (POSIX has exec
-	// do that), so that it can say so.
-	empty := func(name string) string { return "{ [ ! -s " + quote(name) + " ] || true >" + quote(name) + "; } && " }
-	b.WriteString("{ " + empty(stdout) + "command exec </dev/null >>" + quote(stdout))
-	if stdout == stderr {
-		b.WriteString(" && exec 2>&1")
-	} else {
-		b.WriteString(" && " + empty(stderr) + "command exec 2>>" + quote(stderr))
-	}
-	b.WriteString("; } || { echo $token >&2; exit 126; }\n")
-	switch name := p.Argv[0]; {
-	case len(reserved) > 0 && strings.Contains(name, "="):
-		return "", job.Errorf(job.Invalid, "the program %q cannot be started with the variable %s", name, reserved[0])
-	case len(reserved) > 0:
-		fmt.Fprintf(&b, "exec /usr/bin/env %s", strings.Join(reserved, " "))
-	// some shells take it for an option of exec; the last command is executed in place anyway
-	case strings.HasPrefix(name, "-"):
-	default:
-		b.WriteString("exec")
-	}
-	for _, a := range p.Argv {
-		b.WriteString(" " + quote(a))
-	}
-	b.WriteString("\n)")
-	if strings.ContainsRune(b.String(), 0) {
-		return "", job.Errorf(job.Invalid, "a NUL in the program, its arguments, environment or files")
-	}
-	return b.String(), nil
-}
-
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// shellsOwn matches the variables that some shell will not set, or reads as something of its own.
-// They are set by env(1) instead.
-var shellsOwn = regexp.MustCompile(`^(_|E?UID|PPID|GROUPS|OPTIND|LINENO|S?RANDOM|SECONDS|` +
-	`EPOCH[A-Z]*|SHELLOPTS|BASH[A-Z_]*|DIRSTACK|FUNCNAME|HIST[A-Z]*|COMP_[A-Z]*|PIPESTATUS)$`)
-
-// quote makes a word that a shell reads as s.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// inside returns the absolute name of a file that may be given relative to a folder.
-func inside(dir, name string) string {
-	if files.Check(name) == nil {
-		return name
-	}
-	return path.Join(dir, name)
+	own := fmt.Sprintf("name=%s\nbooted=%d.%03d\n", runner.EndName(k, 0), booted.Unix(), booted.Nanosecond()/1e6)
+	return r.Head(k, token, locks) + own + telling + take + spool.Room + tail, nil
 }

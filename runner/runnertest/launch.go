@@ -1,13 +1,14 @@
 package runnertest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -63,7 +64,7 @@ func revoked(t *testing.T, b Bench) {
 	for range 3 {
 		f, err := b.Runner.Settle(t.Context(), k, p.Dir)
 		must(t, err)
-		if diff := cmp.Diff(runner.Fate{}, f); diff != "" {
+		if diff := gocmp.Diff(runner.Fate{}, f); diff != "" {
 			t.Fatalf("Settle (-want +got):\n%s", diff)
 		}
 	}
@@ -89,7 +90,7 @@ func started(t *testing.T, b Bench) {
 		t.Helper()
 		f, err := b.Runner.Settle(t.Context(), k, p.Dir)
 		must(t, err)
-		if diff := cmp.Diff(runner.Fate{Started: true, Handle: h}, f); diff != "" {
+		if diff := gocmp.Diff(runner.Fate{Started: true, Handle: h}, f); diff != "" {
 			t.Errorf("Settle (-want +got):\n%s", diff)
 		}
 	}
@@ -103,7 +104,8 @@ func started(t *testing.T, b Bench) {
 }
 
 func settlers(t *testing.T, b Bench) {
-	const rounds, n = 200, 20
+	const n = 20
+	rounds := cmp.Or(b.Rounds, 200)
 	w := b.hear(t)
 	outcomes := map[bool]int{}
 	for round := range rounds {
@@ -150,7 +152,7 @@ func settlers(t *testing.T, b Bench) {
 			return
 		}
 		for i := range fates {
-			if diff := cmp.Diff(fates[0], fates[i]); diff != "" {
+			if diff := gocmp.Diff(fates[0], fates[i]); diff != "" {
 				t.Fatalf("settlers do not agree (-first +other):\n%s", diff)
 			}
 		}

@@ -180,7 +180,7 @@ func noSignals(t *testing.T, b Bench) {
 }
 
 func usage(t *testing.T, b Bench) {
-	if _, ok := b.Host.(host.Accountant); !ok {
+	if _, ok := b.Host.(host.Accountant); !ok || b.Runner.Traits().Queues {
 		t.Skip("its host keeps no accounts")
 	}
 	const memory = 50 << 20

@@ -28,6 +28,8 @@ type Bench struct {
 	// Lives reports whether anything of a launch is alive, as its host tells. What asks to be kept
 	// does not count.
 	Lives func(t *testing.T, h runner.Handle) bool
+	// Rounds is how often what depends on the order of events is tried; 200 by default.
+	Rounds int
 }
 
 // Run tests a runner. For each test, open sets up a bench, and registers the clean-up with
@@ -233,7 +235,7 @@ func (b Bench) settled(t *testing.T, h runner.Handle) (s runner.State) {
 	t.Helper()
 	hosttest.Until(t, "the wrapper is gone", func() bool {
 		s = b.state(t, h)
-		return s != runner.Active
+		return s != runner.Active && s != runner.Queued
 	})
 	return s
 }

@@ -22,7 +22,7 @@ type child struct {
 	done chan struct{} // closed when the process has been waited for
 }
 
-// startChild starts cmd and returns when it has logged a line that contains ready. It fails when
+// startChild starts cmd and returns when it has logged a line that contains ready; "": at once. It fails when
 // the process ends before that, or when ctx does; the process is then gone.
 func startChild(ctx context.Context, cmd *exec.Cmd, ready string) (*child, error) {
 	c := &child{cmd: cmd, log: newTail(ready), done: make(chan struct{})}
@@ -89,7 +89,11 @@ type tail struct {
 }
 
 func newTail(ready string) *tail {
-	return &tail{ready: make(chan struct{}), line: ready, maxLen: 16 << 10}
+	l := &tail{ready: make(chan struct{}), line: ready, maxLen: 16 << 10}
+	if ready == "" {
+		close(l.ready)
+	}
+	return l
 }
 
 func (l *tail) Write(p []byte) (int, error) {

@@ -31,6 +31,7 @@ type stopping struct{ m interface{ Run() int } }
 
 func (s stopping) Run() int {
 	defer servers.stop()
+	defer stopSlurm()
 	return s.m.Run()
 }
 

@@ -1,4 +1,4 @@
-package process
+package spool
 
 import (
 	"context"
@@ -30,12 +30,9 @@ const (
 	tornAgain = time.Second
 )
 
-// Traits implements [runner.Runner]: it has no scheduler.
-func (r *Runner) Traits() runner.Traits { return runner.Traits{} }
-
 // A watch is one watch over the spool.
 type watch struct {
-	*Runner
+	*Spool
 	caution *caution
 	out     chan []runner.Notice
 	woken   chan struct{} // there are exits
@@ -45,59 +42,59 @@ type watch struct {
 	ready []runner.Notice     // to be told
 	again *time.Timer         // when to look again at those of open
 
-	exits []exit           // guarded by the runner's mu: since the watch looked
-	given map[string]given // guarded by the runner's mu: what was told and is not acknowledged
+	exits []runner.Key     // guarded by the spool's mu: of scripts that ended since the watch looked
+	given map[string]given // guarded by the spool's mu: what was told and is not acknowledged
 }
 
 // A given is what a watch has told.
 type given struct {
 	end  *runner.End
-	gone bool // the wrapper is
+	gone bool // its script is
 }
 
 // A message tells an end. While it is not whole it has none: its writer is at work, or is gone.
 type message struct {
-	name    string
-	key     runner.Key
-	end     *runner.End
-	wrapper host.Process
-	gone    bool      // the wrapper is
-	since   time.Time // when it was read first
-	retold  time.Time // when it was told last that it is not whole
+	name   string
+	key    runner.Key
+	end    *runner.End
+	taken  Words     // who tells it
+	gone   bool      // its script is
+	since  time.Time // when it was read first
+	retold time.Time // when it was told last that it is not whole
 }
 
 // Watch implements [runner.Runner]. It begins to watch before it lists.
-func (r *Runner) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
-	if sh := r.shell(); sh != nil { // where no pipe can be made, the host looks often
-		script := "mkfifo -m 600 " + quote(path.Join(r.spool, host.Bell)) + " 2>/dev/null"
+func (s *Spool) Watch(ctx context.Context) (<-chan []runner.Notice, error) {
+	if sh := s.Shell(); sh != nil { // where no pipe can be made, the host looks often
+		script := "mkfifo -m 600 " + Quote(path.Join(s.Dir, host.Bell)) + " 2>/dev/null"
 		if _, _, err := sh.Run(ctx, script, nil); err != nil {
-			return nil, fmt.Errorf("watch %s: %w", r.spool, err)
+			return nil, fmt.Errorf("watch %s: %w", s.Dir, err)
 		}
 	}
 	under, stop := context.WithCancel(ctx)
-	events, err := r.host.Watch(under, r.spool)
+	events, err := s.Host.Watch(under, s.Dir)
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("watch %s: %w", r.spool, err)
+		return nil, fmt.Errorf("watch %s: %w", s.Dir, err)
 	}
 	w := &watch{
-		Runner: r, out: make(chan []runner.Notice), woken: make(chan struct{}, 1), names: map[string]bool{},
+		Spool: s, out: make(chan []runner.Notice), woken: make(chan struct{}, 1), names: map[string]bool{},
 		open: map[string]*message{}, given: map[string]given{}, again: time.NewTimer(0),
 	}
 	if err := w.list(ctx); err != nil {
 		stop()
 		return nil, err
 	}
-	w.caution = r.beCautious(ctx)
-	r.mu.Lock()
-	r.watches[w] = true
-	r.mu.Unlock()
+	w.caution = s.beCautious(ctx)
+	s.mu.Lock()
+	s.watches[w] = true
+	s.mu.Unlock()
 	go func() {
 		defer close(w.out)
 		defer w.end(ctx)
 		defer stop()
 		if err := w.run(under, events); err != nil && ctx.Err() == nil {
-			r.log.Warn("messages of ends cannot be read", "spool", r.spool, "error", err)
+			s.Log.Warn("messages of ends cannot be read", "spool", s.Dir, "error", err)
 		}
 	}()
 	return w.out, nil
@@ -117,6 +114,12 @@ func (w *watch) end(ctx context.Context) {
 // run looks on until ctx ends or the watch is lost.
 func (w *watch) run(ctx context.Context, events <-chan host.Event) error {
 	first := true
+	var relist <-chan time.Time
+	if w.Relist > 0 {
+		t := time.NewTicker(w.Relist)
+		defer t.Stop()
+		relist = t.C
+	}
 	if err := w.look(ctx); err != nil {
 		return err
 	}
@@ -144,6 +147,10 @@ func (w *watch) run(ctx context.Context, events <-chan host.Event) error {
 			}
 		case <-w.woken:
 		case <-w.again.C:
+		case <-relist:
+			if err := w.list(ctx); err != nil {
+				return err
+			}
 		}
 		if err := w.look(ctx); err != nil {
 			return err
@@ -172,9 +179,9 @@ func (w *watch) drain(ctx context.Context, e host.Event, more <-chan host.Event)
 
 // list notes everything in the spool.
 func (w *watch) list(ctx context.Context) error {
-	names, err := files.Names(ctx, w.fs, w.spool)
+	names, err := files.Names(ctx, w.FS, w.Dir)
 	if err != nil {
-		return fmt.Errorf("list %s: %w", w.spool, err)
+		return fmt.Errorf("list %s: %w", w.Dir, err)
 	}
 	for _, name := range names {
 		w.names[name] = true
@@ -189,9 +196,9 @@ func (w *watch) look(ctx context.Context) error {
 	w.exits = nil
 	w.mu.Unlock()
 	gone := map[runner.Key]bool{}
-	for _, e := range exits { // the message may be there before its event is
-		gone[e.key] = true
-		w.names[runner.EndName(e.key, 0)] = true
+	for _, k := range exits { // the message may be there before its event is
+		gone[k] = true
+		w.names[runner.EndName(k, 0)] = true
 	}
 	for name, m := range w.open {
 		if m.end == nil {
@@ -212,10 +219,10 @@ func (w *watch) look(ctx context.Context) error {
 	if err := w.judge(ctx, gone); err != nil {
 		return err
 	}
-	for _, e := range exits {
-		name := runner.EndName(e.key, 0)
+	for _, k := range exits {
+		name := runner.EndName(k, 0)
 		if was, _ := w.notified(name); was.end == nil && w.open[name] == nil {
-			w.ready = append(w.ready, runner.Notice{Key: e.key})
+			w.ready = append(w.ready, runner.Notice{Key: k})
 		}
 	}
 	return nil
@@ -223,9 +230,17 @@ func (w *watch) look(ctx context.Context) error {
 
 // read reads a message, unless it was seen. If it cannot be read for good, its launch is to be
 // looked at.
-func (w *watch) read(ctx context.Context, name string, at *seen) error {
+func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 	key, _, err := runner.ParseEndName(name)
 	if err != nil {
+		if k, _, err := runner.ParseEndName(strings.TrimPrefix(name, Begun)); err == nil {
+			if w.Config.Begun != nil {
+				w.Config.Begun(k)
+			}
+			w.ready = append(w.ready, runner.Notice{Key: k})
+			_ = w.FS.Remove(ctx, path.Join(w.Dir, name)) // else it is told again, which does no harm
+			return nil
+		}
 		w.stray(ctx, name)
 		return nil //nolint:nilerr // it is no message of an end, and goes
 	}
@@ -233,9 +248,9 @@ func (w *watch) read(ctx context.Context, name string, at *seen) error {
 		return nil
 	}
 	if at == nil {
-		at = &seen{}
+		at = &Seen{}
 		err = w.caution.look(ctx, key, func() (err error) {
-			at.content, err = files.ReadFile(ctx, w.fs, path.Join(w.spool, name), runner.MaxEnd)
+			at.Content, err = files.ReadFile(ctx, w.FS, path.Join(w.Dir, name), runner.MaxEnd)
 			return err
 		})
 	}
@@ -248,7 +263,7 @@ func (w *watch) read(ctx context.Context, name string, at *seen) error {
 	case job.KindOf(err) == job.Unavailable:
 		return err
 	case err != nil:
-		w.log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
+		w.Log.Error("a message of an end cannot be read; looking at the program instead", "job", key.Job, "error", err)
 		delete(w.open, name)
 		w.notify(runner.Notice{Key: key, Name: name}, false)
 		return nil
@@ -258,22 +273,24 @@ func (w *watch) read(ctx context.Context, name string, at *seen) error {
 		m = &message{name: name, key: key, since: time.Now()}
 		w.open[name] = m
 	}
-	taken, end, err := parse(name, at.content)
+	taken, end, err := parse(name, at.Content)
 	if err == nil {
-		_, was, _ := taken.taker()
-		m.end, m.wrapper, m.gone = end, was.Process, at.gone
+		m.end, m.taken, m.gone = end, taken, at.Gone
 	}
 	return nil
 }
+
+// Begun is what the name of a message begins with that says that a program has begun.
+const Begun = "begun."
 
 // stray removes what is no message of an end. A file on its way has a hidden name.
 func (w *watch) stray(ctx context.Context, name string) {
 	if strings.HasPrefix(name, ".") {
 		return
 	}
-	w.log.Warn("what is in the spool and is no message of an end is removed", "name", name)
-	if err := w.fs.Remove(ctx, path.Join(w.spool, name)); err != nil && ctx.Err() == nil {
-		w.log.Warn("it stays there", "name", name, "error", err)
+	w.Log.Warn("what is in the spool and is no message of an end is removed", "name", name)
+	if err := w.FS.Remove(ctx, path.Join(w.Dir, name)); err != nil && ctx.Err() == nil {
+		w.Log.Warn("it stays there", "name", name, "error", err)
 	}
 }
 
@@ -289,18 +306,24 @@ func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
 	}
 	next := tornAgain
 	for _, m := range all {
-		late := time.Since(m.since) >= parting
+		if past, err := w.outrun(ctx, m); err != nil {
+			return err
+		} else if past {
+			delete(w.open, m.name)
+			continue
+		}
+		late := time.Since(m.since) >= w.Parting
 		switch {
 		case m.end != nil && (late || m.gone):
 			delete(w.open, m.name)
-			w.notify(runner.Notice{Key: m.key, Name: m.name, End: m.end, Look: true}, m.gone)
+			w.notify(runner.Notice{Key: m.key, Name: m.name, End: m.end, Look: w.Look == nil || w.Look(m.end)}, m.gone)
 			continue
 		case m.end == nil && (late && time.Since(m.retold) >= tornAgain || gone[m.key]):
 			m.retold = time.Now()
 			w.ready = append(w.ready, runner.Notice{Key: m.key, Name: m.name})
 		}
 		if !late {
-			next = lookAgain
+			next = w.LookAgain
 		}
 	}
 	if len(w.open) > 0 {
@@ -309,19 +332,33 @@ func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
 	return nil
 }
 
-// part finds out which wrappers are gone that have told all.
+// outrun reports whether a message is of a run after which the launch was run again. Then it goes.
+func (w *watch) outrun(ctx context.Context, m *message) (bool, error) {
+	if !w.Scheduled || m.end == nil {
+		return false, nil
+	}
+	run, err := w.Newest(ctx, m.key)
+	if err != nil || run <= m.end.Run {
+		return false, err
+	}
+	return true, w.FS.Remove(ctx, path.Join(w.Dir, m.name))
+}
+
+// part finds out which scripts are gone that have told all.
 func (w *watch) part(ctx context.Context, all []*message) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(m *message) bool { return m.end == nil || m.gone })
 	if len(all) == 0 {
 		return nil
 	}
-	wrappers := make([]host.Process, len(all))
+	ends, takers, alive := make([]*runner.End, len(all)), make([]Words, len(all)), make([]bool, len(all))
 	for i, m := range all {
-		wrappers[i] = m.wrapper
+		ends[i], takers[i] = m.end, m.taken
 	}
-	alive, err := w.host.Alive(ctx, wrappers)
-	if err != nil {
-		return err
+	if w.Alive != nil {
+		var err error
+		if alive, err = w.Alive(ctx, ends, takers); err != nil {
+			return err
+		}
 	}
 	for i, m := range all {
 		m.gone = !alive[i]
@@ -329,7 +366,7 @@ func (w *watch) part(ctx context.Context, all []*message) error {
 	return nil
 }
 
-// notify readies a notice that is told once in a watch. gone says that the wrapper is.
+// notify readies a notice that is told once in a watch. gone says that the script is.
 func (w *watch) notify(n runner.Notice, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -345,13 +382,13 @@ func (w *watch) notified(name string) (was given, ok bool) {
 	return was, ok
 }
 
-// told returns the end of a launch if a watch has told it, and whether its wrapper was gone then;
-// nil: none has.
-func (r *Runner) told(l *launch) (end *runner.End, gone bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for w := range r.watches {
-		if was := w.given[runner.EndName(l.Key, 0)]; was.end != nil && was.end.Token == l.Token {
+// Notified returns the end of a run of a launch if a watch has told it, and whether its script was
+// gone then; nil: none has.
+func (s *Spool) Notified(k runner.Key, run int, token string) (end *runner.End, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		if was := w.given[runner.EndName(k, run)]; was.end != nil && was.end.Token == token {
 			own := *was.end
 			return &own, was.gone
 		}
@@ -359,43 +396,16 @@ func (r *Runner) told(l *launch) (end *runner.End, gone bool) {
 	return nil, false
 }
 
-// Acknowledge removes messages.
-func (r *Runner) Acknowledge(ctx context.Context, names []string) error {
-	var errs []error
-	for few := range slices.Chunk(names, maxPeek) {
-		var told []string
-		for _, name := range few {
-			if _, _, err := runner.ParseEndName(name); err != nil {
-				errs = append(errs, fmt.Errorf("acknowledge %s: %w", name, err))
-				continue
-			}
-			told = append(told, path.Join(r.spool, name))
-		}
-		if err := files.RemoveAll(ctx, r.fs, told...); err != nil {
-			errs = append(errs, fmt.Errorf("acknowledge ends: %w", err))
-			continue
-		}
-		r.mu.Lock()
-		for w := range r.watches {
-			for _, name := range few {
-				delete(w.given, name)
-			}
-		}
-		r.mu.Unlock()
-	}
-	return errors.Join(errs...)
-}
-
-// Told lists the messages in the spool.
-func (r *Runner) Told(ctx context.Context) (all []runner.Notice, err error) {
-	names, err := files.Names(ctx, r.fs, r.spool)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list %s: %w", r.spool, err)
-	}
-	for _, name := range names {
-		if k, _, err := runner.ParseEndName(name); err == nil {
-			all = append(all, runner.Notice{Key: k, Name: name})
+// Exited tells the watches that the script of a launch has ended. Where there is none, whoever
+// begins to watch looks at all programs.
+func (s *Spool) Exited(k runner.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.exits = append(w.exits, k)
+		select {
+		case w.woken <- struct{}{}:
+		default:
 		}
 	}
-	return all, nil
 }

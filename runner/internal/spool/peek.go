@@ -1,4 +1,4 @@
-package process
+package spool
 
 import (
 	"bytes"
@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// A seen is a message in the spool.
-type seen struct {
-	content []byte
-	gone    bool // the wrapper was, before the message was read
+// A Seen is a message in the spool.
+type Seen struct {
+	Content []byte
+	Gone    bool // its script was, before the message was read
 }
 
 // maxPeek is how many messages a request reads, or removes.
@@ -45,24 +45,31 @@ peek() { # number in the request, name
 }
 `
 
-// peek reads messages by the shell of the host, if it has one. What it does not return is to be read
-// as a file, which tells why it cannot be.
-func (w *watch) peek(ctx context.Context, names []string) (map[string]*seen, error) {
-	sh := w.shell()
+// peek reads messages that were not told yet.
+func (w *watch) peek(ctx context.Context, names []string) (map[string]*Seen, error) {
+	return w.Peek(ctx, slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		_, given := w.notified(name)
+		return given
+	}))
+}
+
+// Peek reads messages by the shell of the host, if it has one. What it does not return is to be
+// read as a file, which tells why it cannot be.
+func (s *Spool) Peek(ctx context.Context, names []string) (map[string]*Seen, error) {
+	sh := s.Shell()
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		_, _, err := runner.ParseEndName(name)
-		_, given := w.notified(name)
-		return err != nil || given
+		return err != nil
 	})
 	if sh == nil || len(names) == 0 {
 		return nil, nil
 	}
-	all := make(map[string]*seen, len(names))
+	all := make(map[string]*Seen, len(names))
 	for few := range slices.Chunk(names, maxPeek) {
 		nonce := "\n" + rand.Text()
-		script := fmt.Sprintf("cd %s || exit\nnonce='%s'\n", quote(w.spool), nonce) + peeking
+		script := fmt.Sprintf("cd %s || exit\nnonce='%s'\n", Quote(s.Dir), nonce) + peeking
 		for i, name := range few {
-			script += fmt.Sprintf("peek %d %s\n", i, quote(name))
+			script += fmt.Sprintf("peek %d %s\n", i, Quote(name))
 		}
 		out, _, err := sh.Run(ctx, script+"echo \"$nonce\"", nil)
 		if err != nil {
@@ -74,7 +81,7 @@ func (w *watch) peek(ctx context.Context, names []string) (map[string]*seen, err
 			number, is, ok := strings.Cut(strings.TrimPrefix(string(head), " "), " ")
 			i, err := strconv.Atoi(number)
 			if ok && err == nil && i >= 0 && i < len(few) && len(content) <= runner.MaxEnd {
-				all[few[i]] = &seen{content: content, gone: is == "gone"}
+				all[few[i]] = &Seen{Content: content, Gone: is == "gone" && !s.Scheduled}
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package process
+package spool
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 // which one. After [runner.MaxDeaths] it looks no more at that launch. A far machine reads them
 // itself, and its answers have bounds: whoever is killed meanwhile was not killed by them.
 
-// watchingNote is a folder in the spool. It is there while a watch goes on, or after a watch was
+// WatchingNote is a folder in the spool. It is there while a watch goes on, or after a watch was
 // killed. While a cautious watch looks at a launch it makes a folder in it, which is named like a
 // message; its run counts the looks that may have killed a watch, with this one. A folder is there
 // or not; it is never half written.
-const watchingNote = ".watching"
+const WatchingNote = ".watching"
 
 // A caution is what a watch knows of the watch before it.
 type caution struct {
@@ -37,16 +37,16 @@ type caution struct {
 
 // beCautious finds out whether the watch before was killed, and notes that this one goes on. If it
 // cannot note that, only caution is lost. A watch after one that was lost knows what that one knew.
-func (r *Runner) beCautious(ctx context.Context) *caution {
-	if r.shell() != nil {
+func (s *Spool) beCautious(ctx context.Context) *caution {
+	if s.Shell() != nil {
 		return &caution{}
 	}
-	r.mu.Lock()
-	c := r.caution
-	r.mu.Unlock()
+	s.mu.Lock()
+	c := s.caution
+	s.mu.Unlock()
 	if c == nil {
-		c = &caution{fs: r.fs, dir: path.Join(r.spool, watchingNote), died: map[runner.Key]int{}}
-		infos, err := r.fs.List(ctx, c.dir)
+		c = &caution{fs: s.FS, dir: path.Join(s.Dir, WatchingNote), died: map[runner.Key]int{}}
+		infos, err := s.FS.List(ctx, c.dir)
 		c.on = err == nil
 		for _, f := range infos {
 			if k, n, err := runner.ParseEndName(f.Name()); err == nil {
@@ -54,13 +54,13 @@ func (r *Runner) beCautious(ctx context.Context) *caution {
 			}
 		}
 	}
-	_ = r.fs.Mkdir(ctx, c.dir)
+	_ = s.FS.Mkdir(ctx, c.dir)
 	c.mu.Lock()
 	c.caught = false
 	c.mu.Unlock()
-	r.mu.Lock()
-	r.caution = c
-	r.mu.Unlock()
+	s.mu.Lock()
+	s.caution = c
+	s.mu.Unlock()
 	return c
 }
 
@@ -85,11 +85,22 @@ func (c *caution) look(ctx context.Context, k runner.Key, read func() error) err
 var errDeadly = fmt.Errorf("%d looks at what the program left have killed the process that looked, so nobody "+
 	"looks any more", runner.MaxDeaths)
 
+// Probe probes launches, by a function that reads what they left. Reads that kill the process are
+// counted.
+func (s *Spool) Probe(ctx context.Context, hs []runner.Handle,
+	probe func(context.Context, []runner.Handle) ([]runner.Status, error),
+) ([]runner.Status, error) {
+	if c := s.careful(hs); c != nil {
+		return c.probe(ctx, hs, probe)
+	}
+	return probe(ctx, hs)
+}
+
 // careful returns the caution that is needed for a look at launches; nil: none is.
-func (r *Runner) careful(hs []runner.Handle) *caution {
-	r.mu.Lock()
-	c := r.caution
-	r.mu.Unlock()
+func (s *Spool) careful(hs []runner.Handle) *caution {
+	s.mu.Lock()
+	c := s.caution
+	s.mu.Unlock()
 	if c == nil {
 		return nil
 	}
@@ -112,9 +123,9 @@ func (c *caution) probe(ctx context.Context, hs []runner.Handle,
 	all := make([]runner.Status, len(hs))
 	for i, h := range hs {
 		err := c.look(ctx, h.Key, func() error {
-			s, err := probe(ctx, hs[i:i+1])
+			one, err := probe(ctx, hs[i:i+1])
 			if err == nil {
-				all[i] = s[0]
+				all[i] = one[0]
 			}
 			return err
 		})
@@ -141,13 +152,13 @@ func (c *caution) catchUp() {
 }
 
 // relax notes that the watch ended in good order.
-func (r *Runner) relax(ctx context.Context, c *caution) {
-	r.mu.Lock()
-	noted := r.caution == c
+func (s *Spool) relax(ctx context.Context, c *caution) {
+	s.mu.Lock()
+	noted := s.caution == c
 	if noted {
-		r.caution = nil
+		s.caution = nil
 	}
-	r.mu.Unlock()
+	s.mu.Unlock()
 	if !noted {
 		return
 	}

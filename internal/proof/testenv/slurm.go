@@ -1,0 +1,275 @@
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Scheduler is a private Slurm with one node, which pretends to have 64 cores. Jobs run on this
+// machine, as the user who submits them. It keeps no accounts. Its KillWait is two seconds.
+//
+// Its methods are called one at a time.
+type Scheduler struct {
+	// Conf is its slurm.conf: the value of SLURM_CONF for its commands.
+	Conf string
+
+	dir  string
+	ctld *child
+	all  []*child // in the order in which they were started, without ctld
+}
+
+// slurm is that of this test process.
+var slurm struct {
+	sync.Mutex
+	server *Scheduler
+	err    error // why it could not be started; it is not tried again
+}
+
+// Slurm returns the Slurm of this test process and starts it when it does not run yet. Tests share
+// it. Who stops its controller starts it again. A short run starts none, and the test is skipped.
+func Slurm(tb testing.TB) *Scheduler {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: it starts Slurm")
+	}
+	slurm.Lock()
+	defer slurm.Unlock()
+	if slurm.server == nil && slurm.err == nil {
+		slurm.server, slurm.err = StartSlurm()
+	}
+	if errors.Is(slurm.err, ErrMissing) {
+		missing(tb, slurm.err)
+	}
+	if slurm.err != nil {
+		tb.Fatal(slurm.err)
+	}
+	return slurm.server
+}
+
+func stopSlurm() {
+	slurm.Lock()
+	defer slurm.Unlock()
+	if slurm.server != nil {
+		slurm.server.Stop()
+		slurm.server = nil
+	}
+}
+
+// StartSlurm starts a Slurm of the caller's own, who must call [Scheduler.Stop]. The error has
+// [ErrMissing] in its chain if this machine lacks something that it needs.
+func StartSlurm() (*Scheduler, error) {
+	s := &Scheduler{}
+	if err := s.open(); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("start Slurm: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Scheduler) open() error {
+	for _, name := range []string{"/usr/sbin/munged", "/usr/sbin/slurmctld", "/usr/sbin/slurmd", "sbatch"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Errorf("%s is %w: install it (Debian: slurm-wlm, munge)", name, ErrMissing)
+		}
+	}
+	if os.Getuid() != 0 {
+		return fmt.Errorf("a node of Slurm is %w: only root can be one", ErrMissing)
+	}
+	munge, err := user.Lookup("munge")
+	if err != nil {
+		return fmt.Errorf("the user munge is %w: install the package munge", ErrMissing)
+	}
+	uid, _ := strconv.Atoi(munge.Uid)
+	gid, _ := strconv.Atoi(munge.Gid)
+	if s.dir, err = os.MkdirTemp("", "pawl-slurm-"); err != nil {
+		return err
+	}
+	auth := filepath.Join(s.dir, "munge")
+	key := make([]byte, 1024)
+	_, _ = rand.Read(key) // it does not fail
+	if err := errors.Join(os.Chmod(s.dir, 0o755), os.Mkdir(auth, 0o711), os.Mkdir(filepath.Join(s.dir, "state"), 0o700),
+		os.Mkdir(filepath.Join(s.dir, "spool"), 0o755), os.WriteFile(filepath.Join(auth, "key"), key, 0o400),
+		os.Chown(auth, uid, gid), os.Chown(filepath.Join(auth, "key"), uid, gid)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	munged := exec.Command("/usr/sbin/munged", "--foreground", "--socket="+auth+"/sock", "--key-file="+auth+"/key",
+		"--pid-file="+auth+"/pid", "--log-file="+auth+"/log", "--seed-file="+auth+"/seed")
+	munged.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	c, err := startChild(ctx, munged, "")
+	if err != nil {
+		return err
+	}
+	s.all = append(s.all, c)
+	if !Until(ctx, func() bool { _, err := os.Stat(auth + "/sock"); return err == nil }) {
+		return errors.New("munged does not listen")
+	}
+	// Between the moment a port is found free and the server's bind, another process can take it.
+	for range 3 {
+		if err = s.configure(); err != nil {
+			return err
+		}
+		if err = s.startController(ctx); err != nil {
+			continue
+		}
+		var node *child
+		node, err = startChild(ctx, exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", hostname()), "started")
+		if err == nil {
+			s.all = append(s.all, node)
+			break
+		}
+		s.ctld.end(syscall.SIGKILL)
+	}
+	if err != nil {
+		return err
+	}
+	return s.idle(ctx)
+}
+
+func hostname() string {
+	name, _ := os.Hostname()
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// configure writes its configuration, with ports that are free.
+func (s *Scheduler) configure() error {
+	ctld, err := freePort()
+	if err != nil {
+		return err
+	}
+	node, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.Conf = filepath.Join(s.dir, "slurm.conf")
+	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$CTLD", strconv.Itoa(ctld), "$NODE",
+		strconv.Itoa(node)).Replace(slurmConf)
+	return os.WriteFile(s.Conf, []byte(text), 0o644)
+}
+
+const slurmConf = `ClusterName=pawl-test
+SlurmctldHost=$HOST(127.0.0.1)
+SlurmctldPort=$CTLD
+SlurmdPort=$NODE
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$DIR/munge/sock
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=none
+SwitchType=switch/none
+MailProg=/bin/true
+ReturnToService=2
+PropagateResourceLimits=NONE
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MinJobAge=300
+KillWait=2
+MaxJobCount=20000
+MaxArraySize=10001
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
+StateSaveLocation=$DIR/state
+SlurmdSpoolDir=$DIR/spool
+SlurmctldPidFile=$DIR/slurmctld.pid
+SlurmdPidFile=$DIR/slurmd.pid
+SlurmdParameters=config_overrides
+NodeName=$HOST NodeAddr=127.0.0.1 CPUs=64 RealMemory=20000
+PartitionName=debug Nodes=$HOST Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=$HOST MaxTime=1 State=UP
+`
+
+func (s *Scheduler) startController(ctx context.Context) (err error) {
+	s.ctld, err = startChild(ctx, exec.Command("/usr/sbin/slurmctld", "-D", "-f", s.Conf), "started on cluster")
+	return err
+}
+
+// idle waits until the controller answers and the node takes jobs.
+func (s *Scheduler) idle(ctx context.Context) error {
+	said := ""
+	if !Until(ctx, func() bool {
+		said, _ = s.Do(ctx, "sinfo", "-h", "-o", "%T", "-p", "debug")
+		said = strings.TrimSpace(said)
+		return said == "idle" || said == "mixed" || said == "allocated" || said == "completing"
+	}) {
+		return fmt.Errorf("its node is %q; slurmctld said:\n%s", said, s.ctld.log)
+	}
+	return nil
+}
+
+// Env returns the variables that its commands need.
+func (s *Scheduler) Env() []string { return []string{"SLURM_CONF=" + s.Conf} }
+
+// Do runs a command of Slurm, and returns what it printed. It gives the command ten seconds.
+func (s *Scheduler) Do(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = environ("SLURM_", s.Env()...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// StopController ends slurmctld, which saves its state. The node and its jobs go on.
+func (s *Scheduler) StopController() { s.ctld.end(syscall.SIGTERM) }
+
+// KillController ends slurmctld as a crash would, with SIGKILL.
+func (s *Scheduler) KillController() { s.ctld.end(syscall.SIGKILL) }
+
+// StartController starts slurmctld again, and returns when it takes jobs.
+func (s *Scheduler) StartController(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := s.startController(ctx); err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.idle(ctx); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Log returns the end of what slurmctld has logged since it was last started.
+func (s *Scheduler) Log() string { return s.ctld.log.String() }
+
+// Stop ends its jobs and its servers, and removes what it has in files.
+func (s *Scheduler) Stop() {
+	if s.ctld != nil && len(s.all) > 1 {
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+		_, _ = s.Do(ctx, "scancel", "--signal=KILL", "--full", "--partition=debug,short")
+		_, _ = s.Do(ctx, "scancel", "--state=PENDING", "--partition=debug,short")
+		Until(ctx, func() bool { out, err := s.Do(ctx, "squeue", "-h"); return err != nil || strings.TrimSpace(out) == "" })
+		cancel()
+	}
+	for i := len(s.all) - 1; i > 0; i-- {
+		s.all[i].end(syscall.SIGTERM)
+	}
+	if s.ctld != nil {
+		s.ctld.end(syscall.SIGKILL)
+	}
+	if len(s.all) > 0 {
+		s.all[0].end(syscall.SIGTERM)
+	}
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}

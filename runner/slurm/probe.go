@@ -1,0 +1,185 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"syscall"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
+)
+
+// maxDoubt is how long an end waits for Slurm to say why it came.
+const maxDoubt = 2 * time.Minute
+
+// doubtful reports whether Slurm may be the cause of an end.
+func doubtful(e *runner.End) bool {
+	return e.Asked || e.Signal == int(syscall.SIGKILL) || e.Signal == int(syscall.SIGTERM)
+}
+
+// undecided implements [spool.Config.Alive]: it reports whose end may have a cause that Slurm does
+// not tell yet.
+func (r *Runner) undecided(ctx context.Context, ends []*runner.End, _ []spool.Words) ([]bool, error) {
+	all := make([]bool, len(ends))
+	var s *snapshot
+	for i, e := range ends {
+		if e == nil || !doubtful(e) {
+			continue
+		}
+		if s == nil {
+			if s, _ = r.queue.look(ctx, r.cfg.Soon); s == nil {
+				return all, ctx.Err()
+			}
+		}
+		w, there := s.rows[e.Token]
+		all[i] = there && w.phase() != over
+	}
+	return all, ctx.Err()
+}
+
+// hasBegun notes that a launch has begun, until squeue is asked again.
+func (r *Runner) hasBegun(k runner.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, at := range r.begun {
+		if time.Since(at) > 2*r.cfg.Interval {
+			delete(r.begun, k)
+		}
+	}
+	r.begun[k] = time.Now()
+}
+
+// Probe tells the states of launches. Unless something has come of a launch, it is told by an
+// answer of squeue that may be as old as [Config.Interval].
+func (r *Runner) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	return r.Spool.Probe(ctx, hs, r.probe)
+}
+
+func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	all := make([]runner.Status, len(hs))
+	if len(hs) == 0 {
+		return all, nil
+	}
+	s, err := r.queue.look(ctx, r.cfg.Interval)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if s == nil {
+		r.Log.Warn("Slurm does not tell of its jobs", "error", err)
+		s = &snapshot{}
+	}
+	for i, h := range hs {
+		l, err := r.find(h)
+		if err != nil {
+			all[i].State = runner.Unknown
+			continue
+		}
+		if all[i], err = r.state(ctx, s, &l); err != nil {
+			return nil, fmt.Errorf("probe %s: %w", h.Key, err)
+		}
+	}
+	return all, nil
+}
+
+// state tells the state of one launch. What Slurm says of a job that waits or runs is taken as it
+// is. Of one that is over, or gone, the files tell.
+func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.Status, err error) {
+	w, there := s.rows[l.Token]
+	r.mu.Lock()
+	news := r.begun[l.Key].After(s.at)
+	r.mu.Unlock()
+	end, err := r.end(ctx, l)
+	switch {
+	case err == nil && end != nil:
+		st = runner.Status{State: runner.Ended, End: end}
+		if there && doubtful(end) {
+			st.Cause = causes[w.state]
+		}
+		return st, nil
+	case ctx.Err() != nil:
+		return st, ctx.Err()
+	case there && w.phase() == waits && !news:
+		return runner.Status{State: runner.Queued, Reason: w.waiting()}, nil
+	case there && w.phase() == runs:
+		return runner.Status{State: runner.Active, Started: w.start}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
+		// would be, the file system may just not be mounted.
+		_, err = r.FS.Stat(ctx, path.Join(r.Dir, spool.Rooms))
+	}
+	if err != nil && job.KindOf(err) != job.Corrupt {
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	}
+	begun, revoked, err := r.taken(ctx, l)
+	switch {
+	case err != nil:
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	case revoked:
+		return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
+	case !there && !r.queue.missing(s, l), there && w.phase() != over:
+		if begun {
+			return runner.Status{State: runner.Active}, nil
+		}
+		return runner.Status{State: runner.Queued}, nil
+	}
+	st = runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}
+	if there {
+		st.Cause, st.Said = causes[w.state], w.String()
+	}
+	if begun {
+		return st, nil
+	}
+	m, err := spool.NewNames(l.Key, l.Dir)
+	if err == nil {
+		f := runner.Fate{}
+		if f, err = r.shut(ctx, l.Key, m, l.Dir); err == nil && f.Started {
+			return runner.Status{State: runner.Active}, nil // it was taken in this moment
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without its folder it cannot begin
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	}
+	if !there {
+		st.State, st.Said = runner.Dropped, ""
+	}
+	return st, nil
+}
+
+// end returns the end of the newest run of a launch. It is nil if nobody has told it yet. The error
+// is fs.ErrNotExist if nobody can have.
+func (r *Runner) end(ctx context.Context, l *launch) (*runner.End, error) {
+	run, err := r.Newest(ctx, l.Key)
+	if err != nil {
+		return nil, err
+	}
+	end, _ := r.Notified(l.Key, run, l.Token)
+	if end == nil {
+		_, end, err = r.Room(ctx, l.Key, run)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
+		if _, marked, markErr := r.MarkOf(ctx, l.Key.Job); markErr == nil {
+			end, err = marked, nil
+		}
+	}
+	if err != nil || end == nil || end.Token != l.Token {
+		return nil, err
+	}
+	end.Key = l.Key
+	return end, nil
+}
+
+// taken reports whether a script took a launch, or whether that was revoked.
+func (r *Runner) taken(ctx context.Context, l *launch) (begun, revoked bool, err error) {
+	if _, ok, err := r.Roomed(ctx, l.Key, 0); err != nil || ok {
+		return ok, false, err
+	}
+	words, err := r.Read(ctx, l.own("taken"))
+	revoked = words.Is("revoked", 1)
+	return words != nil && !revoked, revoked, err
+}

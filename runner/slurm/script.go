@@ -1,0 +1,160 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
+)
+
+// batchScript returns what is handed to sbatch: directives, and how to begin. The program and its
+// environment are in a file of the job's folder. Slurm keeps what it is handed, and administrators
+// read it.
+func batchScript(m spool.Names, p runner.Plan) (string, error) {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n")
+	var wrong error
+	set := func(name, value string) {
+		if value != "" && !plain.MatchString(value) && wrong == nil {
+			wrong = job.Errorf(job.Invalid, "resources: %q is no value for --%s", value, name)
+		}
+		if value != "" {
+			fmt.Fprintf(&b, "#SBATCH --%s=%s\n", name, value)
+		}
+	}
+	count := func(name string, n int) {
+		if n > 0 {
+			set(name, strconv.Itoa(n))
+		}
+	}
+	q := p.Resources
+	set("job-name", m.Token)
+	set("output", "/dev/null")
+	b.WriteString("#SBATCH --requeue\n")
+	count("nodes", q.Nodes)
+	count("ntasks", q.Tasks)
+	count("cpus-per-task", q.Cores)
+	count("gpus-per-node", q.GPUs)
+	if q.Memory > 0 {
+		set("mem", strconv.FormatInt((int64(q.Memory)+1<<20-1)>>20, 10)+"M")
+	}
+	if q.Minutes > 0 {
+		set("time", strconv.Itoa(int(math.Ceil(q.Minutes))))
+	}
+	set("account", q.Account)
+	set("partition", q.Partition)
+	n := path.Base(m.Own("run"))
+	fmt.Fprintf(&b, "cd %s || exit\nexec >>%s/log.%s 2>&1\nexec /bin/sh %s/%s\n", spool.Quote(p.Dir), runner.Folder,
+		strings.TrimPrefix(n, "run."), runner.Folder, n)
+	return b.String(), wrong
+}
+
+// plain matches a value of a directive. It has nothing that could begin another one.
+var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./:,@+-]*$`)
+
+// begin are the lines of a script that take the launch. The %s are the time when it was armed and
+// the number of the message without its run.
+const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+id=${id:-$SLURM_JOB_ID}
+me="$me $id ${SLURMD_NODENAME:-unknown} %d"
+if [ -e .pawl/stop.$at ]; then
+	echo "not started: it was ended"
+	exit
+fi
+
+# Which run is this? Each has a file of its own, and with -C only one can make it.
+set -C
+run=0 own=.pawl/take.$at.$token before=
+until printf '%%s\n' "$me" >$own; do
+	[ -e "$own" ] || exit
+	before=$own run=$((run + 1)) own=.pawl/take.$at.$token.$run
+done 2>/dev/null
+name=%s$run
+
+# Take the launch. A run after run 0 finds it taken by the first.
+if ! printf '%%s\n' "$me" 2>/dev/null >.pawl/taken.$at; then
+	taken=
+	read -r taken <.pawl/taken.$at
+	case $run$taken in
+	*revoked* | 0*)
+		echo "not started: taken.$at holds $taken"
+		exit
+		;;
+	esac
+fi 2>/dev/null
+set +C
+sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
+
+# clear ends all that belongs to the program, of this run or the one before, on this node.
+clear() {
+	n=0
+	while [ $n -lt 5 ]; do
+		left=$(grep -lsa -e "` + host.LaunchVariable + `=$token" ${mark:+-e "$mark"} /proc/[0-9]*/environ /proc/[0-9]*/limits)
+		[ -n "$left" ] || return
+		for file in $left; do
+			file=${file%%/*}
+			kill -9 ${file##*/}
+		done 2>/dev/null
+		n=$((n + 1))
+	done
+}
+mark=
+[ $locks = 0 ] || mark="^Max file locks  *$locks "
+
+if [ -n "$before" ]; then
+	# Its script goes first, so that it tells no end of what is ended here.
+	read -r _ _ was pid start _ <"$before"
+	if [ "$was" = "$boot" ] && read -r stat <"/proc/$pid/stat"; then
+		set -- ${stat##*') '}
+		shift 19
+		[ "$1" = "$start" ] && kill -9 "$pid"
+	fi 2>/dev/null
+	clear
+	# A program that ended by itself does not run again. Slurm asks one to end that it will run again.
+	told= word=
+	while read -r word _; do
+		case $word in
+		asked) told=asked ;;
+		end) told=${told:-yes} ;;
+		esac
+	done <"$spool/` + spool.Rooms + `/${name%%.*}.$((run - 1))" 2>/dev/null
+	if [ "$told" = yes ]; then
+		echo "not run again: it has ended"
+		exit
+	fi
+fi
+
+# Times are told by the clock of this node.
+read -r up _ </proc/uptime
+now=$(date +%%s%%3N)
+case $now in *[!0-9]* | '') now=$(date +%%s)000 ;; esac
+booted=$((now - ${up%%.*}${up#*.}0))
+booted=${booted%%???}.${booted#"${booted%%???}"}
+`
+
+// script returns what runs on the node, or an error of kind Invalid.
+func (r *Runner) script(k runner.Key, p runner.Plan, token string, locks uint64, armed int64) (string, error) {
+	p.Env = maps.Clone(p.Env)
+	if p.Env == nil {
+		p.Env = map[string]string{}
+	}
+	p.Env[host.LaunchVariable] = token
+	if n := p.Resources.Cores; n > 0 && p.Env["SRUN_CPUS_PER_TASK"] == "" {
+		p.Env["SRUN_CPUS_PER_TASK"] = strconv.Itoa(n) // srun takes no notice of the directive since 22.05
+	}
+	tail, err := spool.Tail(p, "clear\n")
+	if err != nil {
+		return "", err
+	}
+	first := runner.EndName(k, 0)
+	return r.Head(k, token, locks) + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.Room +
+		"trap 'asked=yes' TERM\n: >\"$spool/" + spool.Begun + "$name\"\n" + tail + "exit $code\n", nil
+}

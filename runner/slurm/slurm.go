@@ -1,0 +1,393 @@
+// Package slurm launches a program as a batch job of Slurm. It implements [runner.Runner], and
+// reaches the machine where Slurm's commands are, such as a login node, by package host. The nodes
+// share the file systems of the jobs' folders and of the spool with that machine.
+//
+// # How a launch is decided
+//
+// Slurm proves nothing. An sbatch that was cut may have submitted. A controller that was killed
+// forgets jobs, runs others twice, and gives their ids to strangers. So files decide, as in package
+// runner/internal/spool, and Slurm is only asked where a job is:
+//
+//	launch.<a>.<n>   who may submit launch n of attempt a, and when that was decided:
+//	                 "armed <token> <ms since 1970>"  one launcher
+//	                 "revoked <token>"                nobody
+//	settled.<a>.<n>  whether the launch is under way, though nothing of it may have begun:
+//	                 "submitted <token> <id>"         it is a job of Slurm
+//	                 "revoke <token>"                 nobody knows one: it is to be revoked
+//	taken.<a>.<n>    who may start the program:
+//	                 "revoked <token>"                nobody
+//	                 anything else                    the batch script of that one launcher
+//
+// Each is a hard link that is made once, except for taken.<a>.<n>, which the batch script creates
+// with O_EXCL as its last act before the program. As it may stop in the middle, it first says who it
+// is in a file of its own:
+//
+//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node>"
+//
+// A launcher links launch.<a>.<n>, calls sbatch once, and links "submitted". Settle links "revoke"
+// if it finds no job of that token, and then "revoked". Whoever loses reads what stands there.
+//
+// A job of Slurm that is gone before its script took the launch is revoked, and may be launched
+// again.
+//
+// # Names in Slurm
+//
+// The token is the name of the job in Slurm. Every answer is looked up by that name, and each
+// scancel has it, so that nothing is done to a job that only has its id.
+//
+// # Reruns
+//
+// Slurm may run the same submission again: after a node failed, after preemption, or by mistake.
+// The script then finds its own file take.<a>.<n>.<token>, and is run 1, 2 and so on. It ends what
+// is left of the run before on the same node. It does not run a program again that ended by itself,
+// or that was killed. Only the end of the newest run counts.
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
+)
+
+// Config configures a Runner.
+type Config struct {
+	// Host is where Slurm's commands are. Required.
+	Host host.Host
+	// Spool is the folder for messages of scripts, absolute on the host and on the nodes. Each
+	// account has one. Required.
+	Spool string
+	// Past is the folder for the marks of cleaned jobs; by default the name of Spool followed by
+	// ".past".
+	Past string
+	// Interval is how old an answer of squeue may be when all launches are looked at; a minute by
+	// default.
+	Interval time.Duration
+	// Soon is the same when somebody waits: because a launch is being ended, or because it has to
+	// be known why Slurm ended it; 5 s by default.
+	Soon time.Duration
+	// Patience bounds each command of Slurm; 20 s by default.
+	Patience time.Duration
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+}
+
+// Runner launches jobs of one account of Slurm.
+type Runner struct {
+	*spool.Spool
+	cfg   Config
+	queue queue
+
+	mu    sync.Mutex
+	begun map[runner.Key]time.Time // guarded by mu: launches that are known to have begun
+}
+
+var (
+	_ runner.Runner  = (*Runner)(nil)
+	_ runner.Sweeper = (*Runner)(nil)
+)
+
+// Open returns a runner and makes its spool folder. It asks Slurm nothing.
+func Open(ctx context.Context, c Config) (*Runner, error) {
+	c.Interval = cmp.Or(c.Interval, time.Minute)
+	c.Soon = cmp.Or(c.Soon, 5*time.Second)
+	c.Patience = cmp.Or(c.Patience, 20*time.Second)
+	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}}
+	r.Spool = spool.New(spool.Config{
+		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
+		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: maxDoubt, LookAgain: c.Soon, Begun: r.hasBegun,
+	})
+	r.queue.ask = r.squeue
+	if err := r.Make(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Traits implements [runner.Runner].
+func (r *Runner) Traits() runner.Traits {
+	return runner.Traits{Limits: true, Queues: true, Clears: true}
+}
+
+// A place is where a launch is: the data of its handle.
+type place struct {
+	Armed int64  `json:"armed"` // when it was armed, in ms since 1970
+	Dir   string `json:"dir"`   // the job's folder
+	ID    string `json:"id"`    // of the job in Slurm, for people: another job may have it by now
+}
+
+func (r *Runner) handle(k runner.Key, token string, at place) runner.Handle {
+	data, err := json.Marshal(at)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return runner.Handle{Key: k, Host: r.Host.ID(), Token: token, Data: string(data)}
+}
+
+// A launch is a handle that was read.
+type launch struct {
+	runner.Handle
+	place
+}
+
+func (l *launch) armed() time.Time { return time.UnixMilli(l.Armed) }
+
+// find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
+func (r *Runner) find(h runner.Handle) (launch, error) {
+	if h.Host != r.Host.ID() {
+		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.Host.ID())
+	}
+	l := launch{Handle: h}
+	if err := json.Unmarshal([]byte(h.Data), &l.place); err != nil {
+		return launch{}, job.Errorf(job.Invalid, "the handle of %s is damaged: %w", h.Key, err)
+	}
+	return l, nil
+}
+
+// Launch arms a launch and submits it.
+func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	h, err := r.launch(ctx, k, p)
+	if err != nil {
+		return runner.Handle{}, fmt.Errorf("%s: %w", k, err)
+	}
+	return h, nil
+}
+
+func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (none runner.Handle, _ error) {
+	m, err := spool.NewNames(k, p.Dir)
+	if err != nil {
+		return none, err
+	}
+	limit, err := r.Host.LockLimit(ctx)
+	if err != nil {
+		return none, err
+	}
+	locks := uint64(0)
+	if limit = min(limit, 1<<62); limit >= 1<<20 { // some shells count with a sign
+		locks = limit/2 + mathrand.Uint64N(limit/2)
+	}
+	at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir}
+	run, err := r.script(k, p, m.Token, locks, at.Armed)
+	if err != nil {
+		return none, err
+	}
+	batch, err := batchScript(m, p)
+	if err != nil {
+		return none, err
+	}
+	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {
+		return none, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
+	}
+	for _, f := range []struct{ kind, text string }{
+		{"run", run}, // it may hold secrets
+		{"batch", batch},
+		{"arm", fmt.Sprintf("armed %s %d\n", m.Token, at.Armed)},
+	} {
+		if err := r.FS.Put(ctx, m.Own(f.kind), strings.NewReader(f.text), files.PutOptions{Mode: 0o600}); err != nil {
+			return none, spool.NotArmed(err)
+		}
+	}
+	crash.At("launch.armfile")
+	if err := r.FS.Link(ctx, m.Own("arm"), m.Launch()); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
+		}
+		return none, err
+	}
+	crash.At("launch.armed")
+	at.ID, err = r.sbatch(ctx, m)
+	crash.At("launch.started")
+	if _, refused := errors.AsType[*runner.Refused](err); refused {
+		_, revokeErr := r.revoke(ctx, k, m, p.Dir)
+		return none, errors.Join(err, revokeErr)
+	}
+	if err != nil {
+		return none, err
+	}
+	// Whoever settles at this moment may have revoked it: then the job will find that out.
+	err = r.link(ctx, m, "submitted", "submitted "+m.Token+" "+at.ID, m.Of("settled"))
+	return r.handle(k, m.Token, at), err
+}
+
+// link makes a name with whole content, unless it is there.
+func (r *Runner) link(ctx context.Context, m spool.Names, kind, words, name string) error {
+	if err := r.Write(ctx, m.Own(kind), words); err != nil {
+		return err
+	}
+	if err := r.FS.Link(ctx, m.Own(kind), name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Settle tells whether a launch was started, and revokes it if it was not.
+func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
+	f, err := r.settle(ctx, k, dir)
+	if err != nil {
+		return runner.Fate{}, fmt.Errorf("settle %s: %w", k, err)
+	}
+	return f, nil
+}
+
+func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none runner.Fate, _ error) {
+	m, err := spool.NewNames(k, dir)
+	if err != nil {
+		return none, err
+	}
+	if f, open, err := r.known(ctx, k, dir); err != nil || !open {
+		return f, err
+	}
+	armed, err := r.Read(ctx, m.Launch())
+	if err != nil {
+		return none, err
+	}
+	if armed == nil {
+		if err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Launch()); err != nil {
+			return none, err
+		}
+		crash.At("settle.linked")
+		if armed, err = r.Read(ctx, m.Launch()); err != nil {
+			return none, err
+		}
+	}
+	if armed.Is("revoked", 1) {
+		return none, nil
+	}
+	if len(armed) == 0 { // after a power failure: nothing was submitted before it was durable
+		return r.revoke(ctx, k, m, dir)
+	}
+	if !armed.Is("armed", 2) {
+		return none, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), armed)
+	}
+	s, err := r.queue.look(ctx, 0)
+	if err != nil {
+		return none, err
+	}
+	if row, ok := s.rows[armed[1]]; ok {
+		if err := r.link(ctx, m, "submitted", "submitted "+armed[1]+" "+row.id, m.Of("settled")); err != nil {
+			return none, err
+		}
+	}
+	return r.revoke(ctx, k, m, dir)
+}
+
+// revoke revokes an armed launch unless it is under way.
+func (r *Runner) revoke(ctx context.Context, k runner.Key, m spool.Names, dir string) (none runner.Fate, _ error) {
+	if err := r.link(ctx, m, "revoke", "revoke "+m.Token, m.Of("settled")); err != nil {
+		return none, err
+	}
+	settled, err := r.Read(ctx, m.Of("settled"))
+	if err != nil {
+		return none, err
+	}
+	if settled.Is("submitted", 2) {
+		f, _, err := r.known(ctx, k, dir)
+		return f, err
+	}
+	return r.shut(ctx, k, m, dir)
+}
+
+// shut takes the launch, so that no script can, unless one has.
+func (r *Runner) shut(ctx context.Context, k runner.Key, m spool.Names, dir string) (runner.Fate, error) {
+	err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Taken())
+	crash.At("settle.revoked")
+	if err != nil {
+		return runner.Fate{}, err
+	}
+	f, open, err := r.known(ctx, k, dir)
+	if err == nil && open {
+		err = fmt.Errorf("%s: linked, and not there: %w", m.Taken(), fs.ErrNotExist)
+	}
+	return f, err
+}
+
+// known tells what the files say of a launch. open: it is not settled.
+func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.Fate, open bool, err error) {
+	run, err := r.Newest(ctx, k)
+	if err != nil {
+		return f, false, err
+	}
+	t, roomed, err := r.Roomed(ctx, k, run) // this counts, also if the program changed the folder
+	if err != nil {
+		return f, false, err
+	}
+	m := spool.NamesOf(k, dir, "")
+	var launch, taken, settled spool.Words
+	for _, f := range []struct {
+		name string
+		to   *spool.Words
+	}{{m.Launch(), &launch}, {m.Taken(), &taken}, {m.Of("settled"), &settled}} {
+		if roomed {
+			break
+		}
+		if *f.to, err = r.Read(ctx, f.name); err != nil {
+			return runner.Fate{}, false, err
+		}
+	}
+	switch {
+	case roomed:
+	case launch.Is("revoked", 1), taken.Is("revoked", 1):
+		return f, false, nil
+	case taken == nil && settled.Is("submitted", 2) && launch.Is("armed", 2):
+		at := place{Dir: dir, ID: settled[2]}
+		if at.Armed, err = strconv.ParseInt(launch[2], 10, 64); err != nil {
+			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), launch)
+		}
+		return runner.Fate{Started: true, Handle: r.handle(k, settled[1], at)}, false, nil
+	case taken == nil:
+		return f, true, nil
+	case !launch.Is("armed", 2):
+		return f, false, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Launch(), launch)
+	default:
+		m.Token = launch[1]
+		take, err := r.Read(ctx, m.Own("take"))
+		if err != nil {
+			return f, false, err
+		}
+		if t, roomed = take.Taker(); !roomed || t.Token != m.Token {
+			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Own("take"), take)
+		}
+	}
+	at := place{Dir: dir}
+	if len(t.Rest) > 2 {
+		at.ID = t.Rest[0]
+		at.Armed, err = strconv.ParseInt(t.Rest[2], 10, 64)
+	}
+	return runner.Fate{Started: err == nil, Handle: r.handle(k, t.Token, at)}, false, err
+}
+
+// Past tells what the host knows of a job.
+func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
+	return r.PastOf(ctx, k, dir)
+}
+
+// Clean leaves a mark, and removes the runner's folder and the launch's messages.
+func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
+	return r.Sweep(ctx, k, dir, "")
+}
+
+// Sweep implements [runner.Sweeper].
+func (r *Runner) Sweep(ctx context.Context, k runner.Key, dir, folder string) error {
+	return r.Spool.Sweep(ctx, k, dir, folder)
+}
+
+// own returns the name of a file in the runner's folder of a launch.
+func (l *launch) own(kind string) string {
+	return path.Join(l.Dir, runner.Folder, kind+"."+spool.Number(l.Key))
+}
