@@ -49,6 +49,12 @@ var points = []string{
 	"settle.linked",  // the settler's token is at launch.<n>, or found to be too late
 	"settle.revoked", // the outcome of the launch is decided; nobody was told
 
+	"slurm.armed",     // launch.<n> holds the launcher's token; sbatch was not called
+	"slurm.armfile",   // the scripts and the arm file are written; launch.<n> is not touched
+	"slurm.revoked",   // the outcome of the launch is decided; nobody was told
+	"slurm.settled",   // the settler's token is at launch.<n>, or found to be too late
+	"slurm.submitted", // sbatch has answered; nobody was told
+
 	"stage.copied", // an input is copied
 	"stage.filled", // the job's folder is made, with all inputs, and with what was staged written down
 	"stage.folder", // the job's folder is made
@@ -92,15 +98,17 @@ func Points() []string { return slices.Clone(points) }
 var (
 	nearOnly = []string{"archive.forgotten", "launch.armed", "launch.armfile", "stage.copied", "stage.listed"}
 	farOnly  = []string{"launch.linked", "launch.readied", "stage.filled"}
+	// and these only where a scheduler begins the programs
+	slurmOnly = []string{"slurm.armed", "slurm.armfile", "slurm.revoked", "slurm.settled", "slurm.submitted"}
 )
 
 // Near returns the names of the points that are passed by jobs whose programs run on this machine,
 // sorted.
-func Near() []string { return without(farOnly) }
+func Near() []string { return without(slices.Concat(farOnly, slurmOnly)) }
 
 // Far returns the names of the points that are passed by jobs with a few small inputs whose programs
 // run on another machine, sorted.
-func Far() []string { return without(nearOnly) }
+func Far() []string { return without(slices.Concat(nearOnly, slurmOnly)) }
 
 func without(others []string) []string {
 	return slices.DeleteFunc(Points(), func(p string) bool { return slices.Contains(others, p) })

@@ -17,18 +17,18 @@ import (
 // effects are the names of methods that change something outside the process. The operations of the store have points
 // of their own, held by package crashstore.
 var effects = []string{
-	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "write", "Copy", "Symlink", // files
+	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "Write", "Copy", "Symlink", // files
 	"Fill", "RemoveAll", "QuickLink", // many files at once
 	"Start", "Signal", "Run", // the host
 	"Launch", "Kill", "Clean", "Suspend", "Resume", "Acknowledge", // the runner
-	"remember", "upload", "publish", "clean", "tidy", "give", // steps that consist of others
+	"Remember", "upload", "publish", "clean", "tidy", "give", // steps that consist of others
 }
 
 // unpointed lists the effects that no point follows, and why none needs to.
 var unpointed = map[string]string{
 	"Watch Run":          "a pipe that is made again without harm",
 	"launchByFiles Put":  "a file of a random name that nobody else reads",
-	"settle write":       "a file of a random name that nobody else reads",
+	"settle Write":       "a file of a random name that nobody else reads",
 	"try Remove":         "the sweep does it as well",
 	"publish Put":        "in a folder that goes as a whole, before the manifest has its name",
 	"publish Remove":     "what is taken back is found again by its digest where it is left",
@@ -42,14 +42,14 @@ var unpointed = map[string]string{
 	"takeBack Remove":    "what is left is copied again when the job goes on",
 	"leaveNothing tidy":  "the sweep does it as well",
 	"Remove RemoveAll":   "the job has ended, and its rows are still there: whoever deletes it does it again",
-	"Open Mkdir":         "the spool: it is made again without harm",
+	"Make Mkdir":         "the spool: it is made again without harm",
 	"clean RemoveAll":    "archive.cleaned follows in the caller",
 	"tidy Remove":        "archive.published follows in the caller",
 	"Sweep tidy":         "it is done again at the next sweep",
 	"launched Kill":      "the job keeps its live launch: the next run finds that nothing of it is alive",
 	"signal Signal":      "it is sent again by the next watcher",
 	"unmake Remove":      "archive.forgotten follows in the caller",
-	"remember Put":       "archive.marked follows in the caller",
+	"Remember Put":       "archive.marked follows in the caller",
 	"rename Move":        "archive.marked follows in the caller",
 	"rename QuickLink":   "archive.marked follows in the caller",
 	"keep Mkdir":         "a folder that is made again without harm",
@@ -63,13 +63,13 @@ var unpointed = map[string]string{
 
 	"EndUnknown Acknowledge":   "a person does it, and does it again",
 	"EndUnknown tidy":          "a person does it, and does it again",
-	"write Put":                "the point follows in the caller",
+	"Write Put":                "the point follows in the caller",
 	"beCautious Mkdir":         "a note of the watch, which the next one reads, and makes anew",
 	"look Mkdir":               "a note of the watch, which the next one reads, and makes anew",
 	"look Remove":              "the next watch is cautious without need",
 	"relax Remove":             "the next watch is cautious without need",
 	"stray Remove":             "it is removed again by the next watch",
-	"Acknowledge Remove":       "watch.discarded follows in the caller",
+	"Acknowledge RemoveAll":    "watch.discarded follows in the caller",
 	"mkdir Mkdir":              "a folder that is made again without harm",
 	"makeFolder Mkdir":         "a folder that is made again without harm",
 	"unlink Remove":            "it is looked for again when the job goes on",
@@ -89,6 +89,16 @@ var unpointed = map[string]string{
 	"carryOut Run":             "launch.started follows in the caller",
 	"launchByFiles Start":      "launch.started follows in the caller",
 	"unknown Run":              "it only looks",
+	"Peek Run":                 "it only looks",
+	"read Remove":              "it is told again by the next watch, which does no harm",
+	"outrun Remove":            "it is removed again by the next watch",
+	"sh Run":                   "the point of sbatch follows in the caller; the others are repeated, or only look",
+	"sh Start":                 "the point of sbatch follows in the caller; the others are repeated, or only look",
+	"sh RemoveAll":             "what a command printed, under a hidden name",
+	"kill Put":                 "the next kill makes it again",
+	"tell Put":                 "the next kill makes it again, or a look finds the launch lost",
+	"link Write":               "a file of a random name that nobody else reads",
+	"link Link":                "a point follows in the caller, or the next settler finds it",
 	"forgetLaunches RemoveAll": "archive.forgotten follows in the caller",
 	"forgetLaunches Remove":    "archive.cleaned follows in the caller",
 }
@@ -96,7 +106,7 @@ var unpointed = map[string]string{
 // TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.
 func TestEveryStepHasAPoint(t *testing.T) {
 	used := map[string]bool{}
-	for _, pattern := range []string{"../../app/*.go", "../../runner/process/*.go"} {
+	for _, pattern := range []string{"../../app/*.go", "../../runner/internal/spool/*.go", "../../runner/process/*.go", "../../runner/slurm/*.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %v %v", pattern, names, err)

@@ -88,7 +88,7 @@ func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
 	var all sync.WaitGroup
 	for _, o := range ready {
 		all.Go(func() {
-			err := files.QuickLink(ctx, r.FS, o.Own("arm"), o.Launch())
+			err := files.QuickLink(ctx, r.FS, o.Own("arm"), o.Arming())
 			switch {
 			case err == nil:
 				o.is = answer{outcome: isArmed}
@@ -168,7 +168,7 @@ func starting(batch []*order) string {
 	var b strings.Builder
 	b.WriteString("path=$PATH; PATH=/usr/bin:/bin:/usr/local/bin:$PATH\nsync")
 	for _, o := range batch {
-		b.WriteString(" " + spool.Quote(o.Launch()))
+		b.WriteString(" " + spool.Quote(o.Arming()))
 	}
 	for _, o := range batch {
 		b.WriteString(" " + spool.Quote(o.Folder))

@@ -195,7 +195,7 @@ func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m 
 		return none, spool.NotArmed(err)
 	}
 	crash.At("launch.armfile")
-	if err := r.FS.Link(ctx, m.Own("arm"), m.Launch()); err != nil {
+	if err := r.FS.Link(ctx, m.Own("arm"), m.Arming()); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 		}
@@ -260,7 +260,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if err := r.Write(ctx, m.Own("settle"), revoked); err != nil {
 		return runner.Fate{}, err
 	}
-	err = r.FS.Link(ctx, m.Own("settle"), m.Launch())
+	err = r.FS.Link(ctx, m.Own("settle"), m.Arming())
 	crash.At("settle.linked")
 	if err == nil {
 		return runner.Fate{}, nil
@@ -268,7 +268,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	if !errors.Is(err, fs.ErrExist) {
 		return runner.Fate{}, err
 	}
-	launch, err := r.Read(ctx, m.Launch())
+	launch, err := r.Read(ctx, m.Arming())
 	if err != nil {
 		return runner.Fate{}, err
 	}
@@ -277,7 +277,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 	}
 	empty := launch != nil && len(launch) == 0 // after a power failure: it was not started, see carryOut
 	if !empty && !launch.Is("armed", 2) {
-		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), launch)
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), launch)
 	}
 
 	boot, err := r.Host.Boot(ctx)
@@ -309,7 +309,7 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 		return f, false, err
 	}
 	if taken == nil {
-		armed, err := r.Read(ctx, m.Launch())
+		armed, err := r.Read(ctx, m.Arming())
 		return f, err == nil && !armed.Is("revoked", 1), err
 	}
 	f, err = r.fate(ctx, k, dir, taken, nil)
@@ -325,12 +325,12 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool
 		return runner.Fate{Started: true, Handle: r.handle(k, taken[1], place{Dir: dir})}, nil
 	}
 	m := spool.NamesOf(k, dir, "")
-	launch, err := r.Read(ctx, m.Launch())
+	launch, err := r.Read(ctx, m.Arming())
 	if err != nil {
 		return runner.Fate{}, err
 	}
 	if !launch.Is("armed", 2) {
-		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Launch(), launch)
+		return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Arming(), launch)
 	}
 	m.Token = launch[1]
 	take, err := r.Read(ctx, m.Own("take"))

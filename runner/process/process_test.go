@@ -457,7 +457,7 @@ func TestAPowerFailure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, m.Launch(), "armed "+m.Token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
+			write(t, m.Arming(), "armed "+m.Token+" 00000000-0000-0000-0000-000000000000\n", 0o600)
 			write(t, m.Own("run"), text, 0o600)
 			for what, content := range left {
 				write(t, map[string]string{"taken": m.Taken(), "take": m.Own("take")}[what], content, 0o600)

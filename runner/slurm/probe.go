@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
-// maxDoubt is how long an end waits for Slurm to say why it came.
+// maxDoubt is how long an end waits for Slurm to say why it came, when nothing runs any more.
 const maxDoubt = 2 * time.Minute
 
 // doubtful reports whether Slurm may be the cause of an end.
@@ -23,21 +23,22 @@ func doubtful(e *runner.End) bool {
 }
 
 // undecided implements [spool.Config.Alive]: it reports whose end may have a cause that Slurm does
-// not tell yet.
+// not tell yet, and which launches Slurm will run again.
 func (r *Runner) undecided(ctx context.Context, ends []*runner.End, _ []spool.Words) ([]bool, error) {
 	all := make([]bool, len(ends))
 	var s *snapshot
 	for i, e := range ends {
-		if e == nil || !doubtful(e) {
+		if !doubtful(e) {
 			continue
 		}
 		if s == nil {
-			if s, _ = r.queue.look(ctx, r.cfg.Soon); s == nil {
-				return all, ctx.Err()
+			var err error
+			if s, err = r.queue.look(ctx, r.cfg.Soon); err != nil {
+				return all, ctx.Err() // then they are told without a cause
 			}
 		}
 		w, there := s.rows[e.Token]
-		all[i] = there && w.phase() != over
+		all[i] = there && (w.phase() == waits || w.phase() == runs && time.Since(e.Ended) < maxDoubt)
 	}
 	return all, ctx.Err()
 }
@@ -95,7 +96,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	r.mu.Unlock()
 	end, err := r.end(ctx, l)
 	switch {
-	case err == nil && end != nil:
+	case err == nil && end != nil && !(there && doubtful(end) && w.phase() == waits && s.at.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
 			st.Cause = causes[w.state]

@@ -111,7 +111,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}}
 	r.Spool = spool.New(spool.Config{
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
-		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: maxDoubt, LookAgain: c.Soon, Begun: r.hasBegun,
+		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
 	})
 	r.queue.ask = r.squeue
 	if err := r.Make(ctx); err != nil {
@@ -119,6 +119,9 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	}
 	return r, nil
 }
+
+// forever is as long as it takes: undecided says when a message counts.
+const forever = 1 << 62
 
 // Traits implements [runner.Runner].
 func (r *Runner) Traits() runner.Traits {
@@ -203,16 +206,16 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (none 
 			return none, spool.NotArmed(err)
 		}
 	}
-	crash.At("launch.armfile")
-	if err := r.FS.Link(ctx, m.Own("arm"), m.Launch()); err != nil {
+	crash.At("slurm.armfile")
+	if err := r.FS.Link(ctx, m.Own("arm"), m.Arming()); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 		}
 		return none, err
 	}
-	crash.At("launch.armed")
+	crash.At("slurm.armed")
 	at.ID, err = r.sbatch(ctx, m)
-	crash.At("launch.started")
+	crash.At("slurm.submitted")
 	if _, refused := errors.AsType[*runner.Refused](err); refused {
 		_, revokeErr := r.revoke(ctx, k, m, p.Dir)
 		return none, errors.Join(err, revokeErr)
@@ -253,16 +256,16 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 	if f, open, err := r.known(ctx, k, dir); err != nil || !open {
 		return f, err
 	}
-	armed, err := r.Read(ctx, m.Launch())
+	armed, err := r.Read(ctx, m.Arming())
 	if err != nil {
 		return none, err
 	}
 	if armed == nil {
-		if err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Launch()); err != nil {
+		if err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Arming()); err != nil {
 			return none, err
 		}
-		crash.At("settle.linked")
-		if armed, err = r.Read(ctx, m.Launch()); err != nil {
+		crash.At("slurm.settled")
+		if armed, err = r.Read(ctx, m.Arming()); err != nil {
 			return none, err
 		}
 	}
@@ -273,7 +276,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 		return r.revoke(ctx, k, m, dir)
 	}
 	if !armed.Is("armed", 2) {
-		return none, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), armed)
+		return none, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), armed)
 	}
 	s, err := r.queue.look(ctx, 0)
 	if err != nil {
@@ -306,7 +309,7 @@ func (r *Runner) revoke(ctx context.Context, k runner.Key, m spool.Names, dir st
 // shut takes the launch, so that no script can, unless one has.
 func (r *Runner) shut(ctx context.Context, k runner.Key, m spool.Names, dir string) (runner.Fate, error) {
 	err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Taken())
-	crash.At("settle.revoked")
+	crash.At("slurm.revoked")
 	if err != nil {
 		return runner.Fate{}, err
 	}
@@ -332,7 +335,7 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 	for _, f := range []struct {
 		name string
 		to   *spool.Words
-	}{{m.Launch(), &launch}, {m.Taken(), &taken}, {m.Of("settled"), &settled}} {
+	}{{m.Arming(), &launch}, {m.Taken(), &taken}, {m.Of("settled"), &settled}} {
 		if roomed {
 			break
 		}
@@ -347,13 +350,13 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 	case taken == nil && settled.Is("submitted", 2) && launch.Is("armed", 2):
 		at := place{Dir: dir, ID: settled[2]}
 		if at.Armed, err = strconv.ParseInt(launch[2], 10, 64); err != nil {
-			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Launch(), launch)
+			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), launch)
 		}
 		return runner.Fate{Started: true, Handle: r.handle(k, settled[1], at)}, false, nil
 	case taken == nil:
 		return f, true, nil
 	case !launch.Is("armed", 2):
-		return f, false, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Launch(), launch)
+		return f, false, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Arming(), launch)
 	default:
 		m.Token = launch[1]
 		take, err := r.Read(ctx, m.Own("take"))

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"flag"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,14 +35,14 @@ type bench struct {
 	slurm  *testenv.Scheduler
 }
 
-func newBench(t *testing.T, s *testenv.Scheduler) bench {
+func newBench(t *testing.T, s *testenv.Scheduler, env ...string) bench {
 	t.Helper()
 	t.Parallel()
 	rounds := 8
 	if testenv.Long() {
 		rounds = 100
 	}
-	h, err := local.Open(local.Config{ID: "test-machine", Env: append(local.Environ(), s.Env()...)})
+	h, err := local.Open(local.Config{ID: "test-machine", Env: slices.Concat(local.Environ(), s.Env(), env)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,8 +146,8 @@ func NamesOf(k runner.Key, dir, token string) Names {
 // Number is how the files of a launch end.
 func Number(k runner.Key) string { return fmt.Sprintf("%d.%d", k.Attempt, k.Launch) }
 
-// Launch returns the name that decides who may start the script.
-func (n Names) Launch() string { return n.Of("launch") }
+// Arming returns the name that decides who may start the script.
+func (n Names) Arming() string { return n.Of("launch") }
 
 // Taken returns the name that decides who may start the program.
 func (n Names) Taken() string { return n.Of("taken") }

@@ -312,7 +312,10 @@ func (w *watch) judge(ctx context.Context, gone map[runner.Key]bool) error {
 			delete(w.open, m.name)
 			continue
 		}
-		late := time.Since(m.since) >= w.Parting
+		late := time.Since(m.since) >= parting
+		if m.end != nil {
+			late = time.Since(m.since) >= w.Parting
+		}
 		switch {
 		case m.end != nil && (late || m.gone):
 			delete(w.open, m.name)

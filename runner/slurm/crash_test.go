@@ -1,0 +1,322 @@
+package slurm
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
+)
+
+func (b bench) newJob(t *testing.T, script string) (runner.Key, runner.Plan) {
+	t.Helper()
+	k := runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}
+	dir := b.Work + "/" + k.Job.String()
+	if err := os.MkdirAll(dir+"/"+runner.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return k, runner.Plan{Dir: dir, Argv: []string{"/bin/sh", "-c", script}, Stdout: "stdout", Stderr: "stderr"}
+}
+
+func (b bench) launch(t *testing.T, k runner.Key, p runner.Plan) runner.Handle {
+	t.Helper()
+	h, err := b.runner.Launch(t.Context(), k, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.runner.Kill(context.Background(), h, 0) })
+	return h
+}
+
+func (b bench) status(t *testing.T, h runner.Handle) runner.Status {
+	t.Helper()
+	all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
+}
+
+// until waits for what no event announces.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if !testenv.Until(ctx, done) {
+		t.Fatalf("it does not come that %s", what)
+	}
+}
+
+func read(name string) string {
+	b, _ := os.ReadFile(name)
+	return string(b)
+}
+
+func (b bench) do(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := b.slurm.Do(t.Context(), name, args...)
+	if err != nil {
+		t.Fatalf("%s: %v: %s", name, err, out)
+	}
+	return out
+}
+
+// requeue has Slurm run a job again, at once.
+func (b bench) requeue(t *testing.T, id string) {
+	t.Helper()
+	b.do(t, "scontrol", "requeue", id)
+	until(t, "it is queued", func() bool { return strings.Contains(b.do(t, "scontrol", "show", "job", id), "PENDING") })
+	b.do(t, "scontrol", "update", "JobId="+id, "StartTime=now")
+}
+
+func idOf(t *testing.T, b bench, h runner.Handle) string {
+	t.Helper()
+	l, err := b.runner.find(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.ID
+}
+
+// A launch that waits says why. A kill revokes it and takes it out of the queue.
+func TestALaunchThatWaits(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "touch ran")
+	p.Resources = job.Resources{Cores: 65} // more than the node has: Slurm takes it, and never runs it
+	h, err := b.runner.Launch(t.Context(), k, p)
+	if err != nil {
+		t.Skip("this Slurm refuses it:", err)
+	}
+	until(t, "it says why", func() bool { return b.status(t, h).Reason != "" })
+	s := b.status(t, h)
+	if s.State != runner.Queued || !strings.Contains(s.Reason, "Slurm job "+idOf(t, b, h)+" in partition debug waits") {
+		t.Errorf("%+v", s)
+	}
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || !f.Started || f.Handle != h {
+		t.Errorf("Settle: %+v, %v", f, err)
+	}
+	if err := b.runner.Kill(t.Context(), h, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is lost", func() bool { return b.status(t, h).State == runner.Lost })
+	if out := b.do(t, "squeue", "-h", "-n", h.Token); out != "" {
+		t.Errorf("it is still queued: %s", out)
+	}
+	if _, err := os.Stat(p.Dir + "/ran"); err == nil {
+		t.Error("it ran")
+	}
+}
+
+// What Slurm refuses is told in its words, and nothing of it is under way.
+func TestARequestThatIsRefused(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "true")
+	p.Resources = job.Resources{Partition: "nosuch"}
+	_, err := b.runner.Launch(t.Context(), k, p)
+	if err == nil || !strings.Contains(err.Error(), "Invalid partition name specified") {
+		t.Errorf("%v", err)
+	}
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("Settle: %+v, %v", f, err)
+	}
+}
+
+// Nothing that a user gives begins a directive.
+func TestDirectives(t *testing.T) {
+	for name, q := range map[string]job.Resources{
+		"a line":    {Partition: "debug\n#SBATCH --uid=0"},
+		"a space":   {Account: "a --uid=0"},
+		"a quote":   {Account: `a"`},
+		"an option": {Partition: "--uid=0"},
+		"a comment": {Partition: "#x"},
+	} {
+		if text, err := batchScript(spool.Names{Token: "T"}, runner.Plan{Dir: "/x", Resources: q}); job.KindOf(err) != job.Invalid {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	dir := "/it's a\n#SBATCH --uid=0"
+	text, err := batchScript(spool.Names{Token: "T"}, runner.Plan{Dir: dir, Resources: job.Resources{
+		Nodes: 2, Tasks: 4, Cores: 3, Memory: 1<<30 + 1, GPUs: 1, Minutes: 1.5, Account: "a", Partition: "p",
+	}})
+	head, rest, _ := strings.Cut(text, "\ncd ")
+	if want := "#!/bin/sh\n#SBATCH --job-name=T\n#SBATCH --output=/dev/null\n#SBATCH --requeue\n#SBATCH --nodes=2\n" +
+		"#SBATCH --ntasks=4\n#SBATCH --cpus-per-task=3\n#SBATCH --gpus-per-node=1\n#SBATCH --mem=1025M\n" +
+		"#SBATCH --time=2\n#SBATCH --account=a\n#SBATCH --partition=p"; err != nil || head != want {
+		t.Errorf("%v\n%s", err, head)
+	}
+	if !strings.HasPrefix(rest, spool.Quote(dir)) {
+		t.Errorf("%s", rest)
+	}
+}
+
+// A job that somebody cancels in Slurm, and one that was told to end by Slurm, say so.
+func TestCanceledInSlurm(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, ": >up; exec sleep 1000")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { _, err := os.Stat(p.Dir + "/up"); return err == nil })
+	b.do(t, "scancel", idOf(t, b, h))
+	until(t, "it is over", func() bool {
+		s := b.status(t, h)
+		return s.State == runner.Ended && s.Cause == job.SchedulerCanceled
+	})
+}
+
+// A run again is known by the token, only its end counts, and what is left of the run before goes.
+func TestRunAgain(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	news, err := b.runner.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; (trap '' TERM; exec sleep 1000)`)
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
+	b.requeue(t, idOf(t, b, h))
+	for ns := range news {
+		for _, n := range ns {
+			if n.End == nil {
+				continue
+			}
+			if n.End.Run != 1 || n.End.Code != 3 || n.Key != k {
+				t.Fatalf("%+v %+v", n, n.End)
+			}
+			if got := read(p.Dir + "/ran"); got != "ran\nran\n" {
+				t.Errorf("it ran: %q", got)
+			}
+			if s := b.status(t, h); s.State != runner.Ended || s.End.Run != 1 {
+				t.Errorf("%+v", s)
+			}
+			return
+		}
+	}
+}
+
+// A program that ended by itself does not run again, whatever Slurm does.
+func TestNotRunAgain(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "echo ran >>ran; exit 3")
+	h := b.launch(t, k, p)
+	until(t, "it ends", func() bool { return b.status(t, h).State == runner.Ended })
+	id := idOf(t, b, h)
+	until(t, "Slurm knows", func() bool { return strings.Contains(b.do(t, "scontrol", "show", "job", id), "FAILED") })
+	b.requeue(t, id)
+	until(t, "Slurm has run it again", func() bool {
+		return strings.Contains(read(p.Dir+"/.pawl/log.1.1."+h.Token), "not run again")
+	})
+	if got := read(p.Dir + "/ran"); got != "ran\n" {
+		t.Errorf("it ran: %q", got)
+	}
+	if s := b.status(t, h); s.State != runner.Ended || s.End.Code != 3 || s.End.Run != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A controller that is killed while a program runs loses no end and starts nothing twice, as far as
+// Pawl can see to that: what Slurm runs again is told as another run.
+func TestTheControllerIsKilled(t *testing.T) {
+	s, err := testenv.StartSlurm() // others would not find theirs
+	if err != nil {
+		testenv.Slurm(t) // it says what is missing
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	b := newBench(t, s)
+	k, p := b.newJob(t, `echo ran >>ran; while ! [ -e go ]; do sleep 0.1; done; exit 3`)
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
+	s.KillController()
+	b.runner.cfg.Patience = time.Second
+	if st := b.status(t, h); st.State != runner.Active {
+		t.Errorf("without a controller it is %+v", st)
+	}
+	k2, p2 := b.newJob(t, "echo ran >>ran")
+	_, err = b.runner.Launch(t.Context(), k2, p2)
+	if job.KindOf(err) != job.Unavailable {
+		t.Errorf("launched without a controller: %v", err)
+	}
+	b.runner.cfg.Patience = 20 * time.Second
+	s.StartController(t)
+	f, err := b.runner.Settle(t.Context(), k2, p2.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.Dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var st runner.Status
+	until(t, "it is settled", func() bool {
+		st = b.status(t, h)
+		return st.State == runner.Ended || st.State == runner.Lost
+	})
+	runs := strings.Count(read(p.Dir+"/ran"), "ran")
+	t.Logf("%d runs, %+v; the other is started: %t", runs, st, f.Started)
+	if st.State == runner.Ended && (st.End.Code != 3 || st.End.Run != runs-1) {
+		t.Errorf("%+v %+v after %d runs", st, st.End, runs)
+	}
+	if !f.Started {
+		if _, err := os.Stat(p2.Dir + "/ran"); err == nil {
+			t.Error("a revoked launch ran")
+		}
+		k2.Launch++
+		h2 := b.launch(t, k2, p2)
+		until(t, "it ends", func() bool { return b.status(t, h2).State == runner.Ended })
+	}
+	if got := read(p2.Dir + "/ran"); !f.Started && got != "ran\n" {
+		t.Errorf("the other ran: %q", got)
+	}
+}
+
+// A job that Slurm has forgotten before it began is revoked, and may be launched again.
+func TestForgotten(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "touch ran")
+	h := b.launch(t, k, p)
+	_ = b.runner.Kill(t.Context(), h, 0)
+	k.Launch++
+	m, err := spool.NewNames(k, p.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir, ID: "99999"}
+	for name, text := range map[string]string{
+		m.Arming(): "armed " + m.Token + " 1\n", m.Of("settled"): "submitted " + m.Token + " 99999\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := b.runner.handle(k, m.Token, at)
+	until(t, "it is dropped", func() bool { return b.status(t, lost).State == runner.Dropped })
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// Variables of sbatch in the environment of the host change nothing.
+func TestVariablesOfSlurm(t *testing.T) {
+	s := testenv.Slurm(t)
+	b := newBench(t, s, "SBATCH_PARTITION=nosuch", "SBATCH_TIMELIMIT=x", "SLURM_EXPORT_ENV=NONE", "SQUEUE_FORMAT=%i",
+		"SQUEUE_PARTITION=short", "SLURM_JOB_ID=1", "OF_THE_HOST=1")
+	k, p := b.newJob(t, `[ "$OF_THE_HOST" = 1 ] && [ -z "$SLURM_EXPORT_ENV" ] && [ -n "$SLURM_JOB_ID" ] && exit 3`)
+	h := b.launch(t, k, p)
+	until(t, "it ends", func() bool { s := b.status(t, h); return s.State == runner.Ended && s.End.Code == 3 })
+}
+
+// Several tasks are started by srun, in the environment of the program.
+func TestSrun(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, `srun --overlap sh -c 'echo $SLURM_PROCID $OWN'`)
+	p.Env = map[string]string{"OWN": "it"}
+	p.Resources = job.Resources{Tasks: 3, Cores: 2}
+	h := b.launch(t, k, p)
+	until(t, "it ends", func() bool { return b.status(t, h).State == runner.Ended })
+	if e := b.status(t, h).End; e.Code != 0 || strings.Count(read(p.Dir+"/stdout"), " it\n") != 3 {
+		t.Errorf("%+v\n%s%s", e, read(p.Dir+"/stdout"), read(p.Dir+"/stderr"))
+	}
+}
