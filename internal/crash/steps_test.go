@@ -90,7 +90,7 @@ var unpointed = map[string]string{
 	"launchByFiles Start":      "launch.started follows in the caller",
 	"unknown Run":              "it only looks",
 	"Peek Run":                 "it only looks",
-	"read Remove":              "it is told again by the next watch, which does no harm",
+	"begin Remove":             "it is told again by the next watch, which does no harm",
 	"outrun Remove":            "it is removed again by the next watch",
 	"sh Run":                   "the point of sbatch follows in the caller; the others are repeated, or only look",
 	"sh Start":                 "the point of sbatch follows in the caller; the others are repeated, or only look",

@@ -138,7 +138,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	}
 	m, err := spool.NewNames(l.Key, l.Dir)
 	if err == nil {
-		f := runner.Fate{}
+		var f runner.Fate
 		if f, err = r.shut(ctx, l.Key, m, l.Dir); err == nil && f.Started {
 			return runner.Status{State: runner.Active}, nil // it was taken in this moment
 		}

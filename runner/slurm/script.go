@@ -118,14 +118,19 @@ if [ -n "$before" ]; then
 		[ "$1" = "$start" ] && kill -9 "$pid"
 	fi 2>/dev/null
 	clear
-	# A program that ended by itself does not run again. Slurm asks one to end that it will run again.
-	told= word=
-	while read -r word _; do
+	# A program that ended by itself does not run again. One that a signal ended may have been ended by Slurm, to run it
+	# again. The signal may have met the script later than its program.
+	told= word= code= signal=
+	while read -r word rest; do
 		case $word in
-		asked) told=asked ;;
-		end) told=${told:-yes} ;;
+		code) code=$rest ;;
+		signal) signal=yes ;;
+		asked) asked=yes ;;
+		end) told=yes ;;
 		esac
 	done <"$spool/` + spool.Rooms + `/${name%%.*}.$((run - 1))" 2>/dev/null
+	case $signal$code in yes137 | yes143) asked=yes ;; esac
+	[ -z "$asked" ] || told= asked=
 	if [ "$told" = yes ]; then
 		echo "not run again: it has ended"
 		exit

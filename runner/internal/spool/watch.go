@@ -233,15 +233,11 @@ func (w *watch) look(ctx context.Context) error {
 func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 	key, _, err := runner.ParseEndName(name)
 	if err != nil {
-		if k, _, err := runner.ParseEndName(strings.TrimPrefix(name, Begun)); err == nil {
-			if w.Config.Begun != nil {
-				w.Config.Begun(k)
-			}
-			w.ready = append(w.ready, runner.Notice{Key: k})
-			_ = w.FS.Remove(ctx, path.Join(w.Dir, name)) // else it is told again, which does no harm
-			return nil
+		if k, ok := begun(name); ok {
+			w.begin(ctx, k, name)
+		} else {
+			w.stray(ctx, name)
 		}
-		w.stray(ctx, name)
 		return nil //nolint:nilerr // it is no message of an end, and goes
 	}
 	if _, given := w.notified(name); given {
@@ -282,6 +278,25 @@ func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 
 // Begun is what the name of a message begins with that says that a program has begun.
 const Begun = "begun."
+
+// begun reads the name of a message that says that a program has begun.
+func begun(name string) (k runner.Key, ok bool) {
+	rest, ok := strings.CutPrefix(name, Begun)
+	if ok {
+		k, _, err := runner.ParseEndName(rest)
+		return k, err == nil
+	}
+	return k, false
+}
+
+// begin tells that a launch has begun. If the message cannot be removed, it is told again.
+func (w *watch) begin(ctx context.Context, k runner.Key, name string) {
+	if w.Config.Begun != nil {
+		w.Config.Begun(k)
+	}
+	w.ready = append(w.ready, runner.Notice{Key: k})
+	_ = w.FS.Remove(ctx, path.Join(w.Dir, name))
+}
 
 // stray removes what is no message of an end. A file on its way has a hidden name.
 func (w *watch) stray(ctx context.Context, name string) {
