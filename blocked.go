@@ -209,7 +209,7 @@ func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	case err == nil:
 		s.engine.Follow(ctx, eff)
 	case job.KindOf(err) != job.NotFound:
-		s.cfg.Log.Info("who waits for a document is tested later", "kind", kind, "name", name, "error", err)
+		s.cfg.Log.Info("the jobs that wait for a document are tested later", "kind", kind, "name", name, "error", err)
 	}
 }
 

@@ -345,7 +345,7 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 	if len(asked) > 0 {
 		return answer, unreachable(j.Machine, ", and no process there answers: the database has heard of one at "+
 			heard.Local().Format(time.RFC3339)+
-			"; ask again, or whoever runs the service, whose log says what is wrong")
+			"; ask again, or ask an administrator: the log of the service says what is wrong")
 	}
 	return answer, unreachable(j.Machine, whyNobody(j.Machine, sessions))
 }

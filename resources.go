@@ -409,7 +409,7 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job)
 		j.Machine, j.Watch = sys.Host.From, sys.Watch()
 	case s.cfg.Machine == "":
 		return job.Errorf(job.Invalid,
-			"system local: this process runs no programs: submit tasks only, or set Config.Machine")
+			"system local: this process runs no programs: submit only tasks, or set Config.Machine")
 	default:
 		j.Machine, j.Watch = s.cfg.Machine, s.cfg.Machine
 	}

@@ -133,7 +133,7 @@ func TestPlaces(t *testing.T) {
 			"more than wait in one",
 			[]pawl.Request{in("small"), in("small"), in("small")},
 			job.Invalid,
-			"queue small takes 2 jobs that wait, and these are 3: submit fewer at once",
+			"queue small has room for 2 waiting jobs, and these are 3: submit fewer at once",
 		},
 		{
 			"an unknown system",
@@ -164,11 +164,12 @@ func TestPlaces(t *testing.T) {
 				"is more than system lab gives to one job: give up to 60",
 		},
 		{
-			"nodes, of which only a scheduler has several",
+			"several nodes, which only a scheduler has",
 			[]pawl.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})},
-			job.Invalid, "jobs[0].resources.nodes (2): is more than system local has: give 1\n" +
-				"jobs[1].resources.nodes (3): is more than system lab has: give 1\njobs[1].resources.cores: is " +
-				"more than system lab gives to one job: give up to 4",
+			job.Invalid,
+			"jobs[0].resources.nodes (2): is too many: system local has no scheduler, so a job there has one node: " +
+				"give 1\njobs[1].resources.nodes (3): is too many: system lab has no scheduler, so a job there has " +
+				"one node: give 1\njobs[1].resources.cores: is more than system lab gives to one job: give up to 4",
 		},
 		{
 			"several of many",

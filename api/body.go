@@ -78,7 +78,7 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 func checkType(r *http.Request) error {
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return withStatus(http.StatusUnsupportedMediaType,
-			job.Errorf(job.Invalid, "Content-Encoding (%s): is not taken: send the body as it is", e))
+			job.Errorf(job.Invalid, "Content-Encoding (%s): is not supported: send the body as it is", e))
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "" {
@@ -87,7 +87,7 @@ func checkType(r *http.Request) error {
 	t, _, err := mime.ParseMediaType(text)
 	if err != nil || t != jsonType && !(strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json")) {
 		return withStatus(http.StatusUnsupportedMediaType,
-			job.Errorf(job.Invalid, "Content-Type (%s): is not taken: send JSON with Content-Type: application/json", text))
+			job.Errorf(job.Invalid, "Content-Type (%s): is not supported: send JSON with Content-Type: application/json", text))
 	}
 	return nil
 }

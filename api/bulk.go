@@ -66,7 +66,7 @@ func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
 	case len(f) == 0 && !in.All:
 		return nil, invalid("filter", "", "is empty, which means all jobs", `give one, or "all": true beside it`)
 	case len(f) > 0 && in.All:
-		return nil, invalid("all", "true", "stands beside a filter", "give one of them")
+		return nil, invalid("all", "true", "cannot be given together with a filter", "give one of them")
 	case in.Force && in.Action != pawl.ActCancel:
 		return nil, invalid("force", "true", "has a meaning for cancel only", "remove it")
 	}

@@ -34,7 +34,7 @@ func (h *handler) registerJobs() {
 		summary: "Find a job by its name or a part of its id",
 		about: "A whole id finds its job. Otherwise it finds the job with the name, or the only one whose id " +
 			"begins or ends with these hex digits, 6 or more. " +
-			"Of several jobs with one name it finds the unfinished one, or the newest if all have ended. If " +
+			"If several jobs have that name, it finds the unfinished one, or the newest if all have ended. If " +
 			"several jobs fit, the answer is a conflict that lists them.",
 		errors: []int{http.StatusNotFound, http.StatusConflict},
 	}, h.find)

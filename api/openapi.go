@@ -184,8 +184,8 @@ func (h *handler) humaConfig() huma.Config {
 	config.Tags = []*huma.Tag{
 		{Name: "jobs", Description: "Submit jobs, look at them, and say what you want of them."},
 		{Name: "files", Description: "What programs wrote."},
-		{Name: "events", Description: "What happens, as it happens: server-sent events, of which each has an id " +
-			"to go on from (Last-Event-ID)."},
+		{Name: "events", Description: "What happens, as it happens: server-sent events; each has an id " +
+			"from which a client can go on (Last-Event-ID)."},
 		{Name: "queues", Description: "Where jobs wait. The queue default is there without a document."},
 		{Name: "systems", Description: "Where programs run. The system local, the machine of the service, is " +
 			"there without a document."},

@@ -35,10 +35,10 @@ func (h *handler) registerRecovery() {
 			"Let a blocked job go on without a test", "It goes on at once, as if the condition had cleared.",
 		},
 		{
-			groups.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, but for " +
-				"those of which something may still run: cancel these.",
-			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP. One of which something " +
-				"may still run refuses: cancel it, with force where its end can never be confirmed.",
+			groups.GiveUp, "Give a group up", "Its jobs end FAILED, with the code RECOVERY_GIVEN_UP, except " +
+				"jobs whose program may still run: cancel these.",
+			"Give a blocked job up", "It ends FAILED, with the code RECOVERY_GIVEN_UP. A job whose program " +
+				"may still run is refused: cancel it, with force if its end can never be confirmed.",
 		},
 	} {
 		verb := strings.ReplaceAll(string(t.want), "_", "-") // it stands in a path

@@ -230,7 +230,7 @@ func named(doc []byte, name string) ([]byte, error) {
 func wanted(in *putInput) (int64, error) {
 	switch {
 	case in.IfNoneMatch != "" && in.IfMatch != "":
-		return 0, invalid("If-None-Match", in.IfNoneMatch, "stands beside If-Match", "give one of them")
+		return 0, invalid("If-None-Match", in.IfNoneMatch, "cannot be given together with If-Match", "give one of them")
 	case in.IfNoneMatch != "":
 		return 0, nil
 	case in.IfMatch == "":

@@ -82,6 +82,6 @@ func (h *handler) steers(c *call) error {
 	if !c.op.site || c.svc.Principal() == h.Service.Principal() {
 		return nil
 	}
-	return job.Errorf(job.Denied, "only %s, in whose name the service runs, may steer its processes: ask them",
+	return job.Errorf(job.Denied, "only %s, the user of the service, may steer its processes: ask them",
 		h.Service.Principal())
 }

@@ -84,8 +84,8 @@ func read(name string) (string, error) {
 		return "", job.Errorf(job.Invalid, "%s is not a file: remove it, and the next start makes another", name)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return "", job.Errorf(job.Invalid, "%s belongs to user %d, and not to the one that runs Pawl (%d): "+
-			"whoever made it knows what is in it; remove it, and the next start makes another",
+		return "", job.Errorf(job.Invalid, "%s belongs to user %d, and Pawl runs as user %d: "+
+			"the user who made it knows what is in it; remove it, and the next start makes another",
 			name, stat.Uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&0o077 != 0 {

@@ -91,7 +91,7 @@ func (p *Peers) Caller(r *http.Request) (Grant, error) {
 	text, ok := strings.CutPrefix(bearer(r), peerPrefix)
 	if !ok {
 		return Grant{}, job.Errorf(job.Denied,
-			"this address is for other processes of the service: ask at one that a pawl serve with the role api has")
+			"this address is for other processes of the service: use one of a pawl serve with the role api")
 	}
 	var (
 		claims peerClaims
@@ -116,12 +116,12 @@ func (p *Peers) Caller(r *http.Request) (Grant, error) {
 	}
 	switch err := validator.Validate(&claims); {
 	case errors.Is(err, jwt.ErrTokenInvalidAudience):
-		return Grant{}, job.Errorf(job.Denied, "this is a process of machine %s, and one of machine %s was meant: "+
-			"one of them tells an address that leads to the other; set peer.url there", p.Machine,
+		return Grant{}, job.Errorf(job.Denied, "this is a process of machine %s, and not of machine %s as was meant: "+
+			"one of them gives an address that leads to the other; set peer.url there", p.Machine,
 			strings.Join(claims.Audience, ", "))
 	case errors.Is(err, jwt.ErrTokenExpired), errors.Is(err, jwt.ErrTokenUsedBeforeIssued):
 		return Grant{}, job.Errorf(job.Denied,
-			"the token is not of this moment: it is good for %v, and this process takes the time for %s",
+			"the token has expired, or is from the future: it is good for %v, and here it is %s",
 			peerLife, p.Now().UTC().Format(time.RFC3339))
 	case err != nil || claims.Subject == "" || claims.Job.IsZero() || claims.Does != PeerRead &&
 		claims.Does != PeerDelete:

@@ -54,7 +54,7 @@ func TestPeerToken(t *testing.T) {
 		}
 	}
 	t.Run("it is for one machine", func(t *testing.T) {
-		denied(t, m.on("c"), token, "this is a process of machine c, and one of machine a was meant")
+		denied(t, m.on("c"), token, "this is a process of machine c, and not of machine a")
 	})
 	t.Run("it is for one tenant", func(t *testing.T) {
 		other := m.on("a")
@@ -76,7 +76,7 @@ func TestPeerToken(t *testing.T) {
 			if _, err := later.Caller(r); tt.good && err != nil {
 				t.Errorf("after %v: %v", tt.after, err)
 			} else if !tt.good {
-				denied(t, later, token, "not of this moment")
+				denied(t, later, token, "the token has expired, or is from the future")
 			}
 		}
 	})

@@ -46,7 +46,7 @@ func (c *Client) call(ctx context.Context, r request, answer any) (o outcome, er
 		}
 		if err := json.Unmarshal(b, answer); err != nil {
 			return job.Errorf(job.Internal,
-				"the answer of %s is none of Pawl: check that this is the address of a service: %w", c.base, err)
+				"the answer of %s is not Pawl's: check that this is the address of a service: %w", c.base, err)
 		}
 		return nil
 	})

@@ -72,7 +72,7 @@ func (c *Client) problem(resp *http.Response) error {
 	return &job.Error{Kind: p.Code, Err: r}
 }
 
-// stranger is the error of an answer that is none of Pawl.
+// stranger is the error of an answer that is not Pawl's.
 func (c *Client) stranger(resp *http.Response) error {
 	kind := kindOf[resp.StatusCode]
 	to := resp.Header.Get("Location")
@@ -80,7 +80,7 @@ func (c *Client) stranger(resp *http.Response) error {
 	case resp.StatusCode < 400 && to != "":
 		return job.Errorf(job.Invalid, "%s leads on to %s: give the address of the service itself", c.base, to)
 	case kind == "" || kind == job.NotFound:
-		return job.Errorf(job.Internal, "the service answers %s, which is none of Pawl's answers: check that %s "+
+		return job.Errorf(job.Internal, "the service answers %s, and not as Pawl does: check that %s "+
 			"is the address of a service", resp.Status, c.base)
 	}
 	return job.Errorf(kind, "the service answers %s", resp.Status)

@@ -142,7 +142,7 @@ func (c *Client) Cursor(ctx context.Context) (string, error) {
 }
 
 // errNoEvent says that something else came where an event had to.
-var errNoEvent = errors.New("what was sent is no event")
+var errNoEvent = errors.New("the service sent something that is not an event")
 
 // next reads one server-sent event (HTML standard, section 9.2). One without data has only a
 // cursor. io.EOF: there is none left.

@@ -275,7 +275,7 @@ func TestPeerThatIsNotTheOne(t *testing.T) {
 	asking := &http.Client{Transport: &http.Transport{}}
 	defer asking.CloseIdleConnections()
 	for what, c := range map[string]struct{ address, token, want string }{
-		"no service":                   {stranger.URL, "", "none of Pawl's answers"},
+		"no service":                   {stranger.URL, "", "and not as Pawl does"},
 		"nobody":                       {deaf.URL, "", "connection refused"},
 		"no URL":                       {"jobs.example.org", "", "not the URL of a service"},
 		"a certificate of a stranger":  {untrusted.URL, "", "in peer.ca"},

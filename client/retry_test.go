@@ -359,7 +359,7 @@ func TestRepeatedAnswers(t *testing.T) {
 	t.Run("what is none of Pawl's answers is told as that", func(t *testing.T) {
 		c := to(t, client.Options{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") })
 		if _, err := c.Job(t.Context(), id); err == nil ||
-			!strings.Contains(err.Error(), "the answer of http://service/below is none of Pawl") {
+			!strings.Contains(err.Error(), "the answer of http://service/below is not Pawl's") {
 			t.Errorf("%v", err)
 		}
 		c = to(t, client.Options{}, http.NotFound)
@@ -502,7 +502,7 @@ func TestEventsGoOn(t *testing.T) {
 			io.WriteString(w, "id: 1\ndata: <html>\n\n")
 			return true
 		})
-		if err == nil || !strings.Contains(err.Error(), "what was sent is no event") {
+		if err == nil || !strings.Contains(err.Error(), "the service sent something that is not an event") {
 			t.Errorf("%v", err)
 		}
 	})

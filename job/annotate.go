@@ -114,7 +114,7 @@ func (n *CustomEvent) Validate() error {
 	v.name("name", n.Name, 64)
 	if slices.Contains(States, State(n.Name)) {
 		v.add("name", n.Name, "is a state",
-			"give another name: whoever follows events takes it for a change of the job")
+			"give another name: a reader of events would take it for a change of state")
 	}
 	switch {
 	case len(n.Message) > MaxEventMessage:

@@ -106,7 +106,7 @@ var Codes = []CodeInfo{
 			"then run it again",
 	},
 	{
-		InputChanged, "STAGING_INPUTS: the content of an input has not the sha256 that the job file gives", false,
+		InputChanged, "STAGING_INPUTS: the content of an input does not match the sha256 in the job file", false,
 		"find out which of the two is wrong: sha256sum FILE prints the sum of a file; then run it again",
 	},
 	{
@@ -199,7 +199,7 @@ var Codes = []CodeInfo{
 		AppDisabled, "said by handlers only, so far: the app was disabled", true,
 		"wait until it is enabled again, or run another version",
 	},
-	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask who runs this service"},
+	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask an administrator of this service"},
 	{
 		HostUnknown, "before anything is done on the host of a system: its name is not resolved", true,
 		"correct host.address of the system (pawl get system NAME), or look at the name service",
@@ -239,7 +239,7 @@ var Codes = []CodeInfo{
 		"does", true, "log in by hand, and look at the login files and at the shell of the account"},
 	{
 		ToolsMissing, "before anything is done on the host of a system: it lacks programs that Pawl needs there", true,
-		"ask whoever runs the host to install the packages that the message names",
+		"ask an administrator of the host to install the packages that the message names",
 	},
 	{
 		SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,

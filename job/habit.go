@@ -217,7 +217,7 @@ func mend(at string, raw any, t reflect.Type) string {
 		}
 	case map[string]any:
 		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
-			return "put a - before it, or brackets around it: it is one of a list"
+			return "put a - before it, or brackets around it: the field is a list"
 		}
 	}
 	return ""

@@ -210,7 +210,7 @@ func (v *validation) builtIn(key string) {
 	if given[0] != limitTenant {
 		remedy += "; the last NAME may be *, and % / * in a name are written %25 %2F %2A"
 	}
-	v.add("key", key, "is a key under which no job stands", remedy)
+	v.add("key", key, "is not a key that jobs can have", remedy)
 }
 
 // fits reports whether the parts of a key are as a form says.
@@ -263,15 +263,15 @@ func (v *validation) limits(keys []string) {
 		switch {
 		case BuiltIn(key):
 			v.add(path, key, "begins with "+first,
-				"name another key: each job is under those of its tenant, user, kind and system by itself")
+				"name another key: each job already has the keys of its tenant, user, kind and system")
 		case slices.Contains(ownKeys, first+"/"):
 			v.add(path, key, "begins with "+first, "name another key: those of this kind are Pawl's own")
 		case Rated(key):
 			v.add(path, key, "begins with "+first,
-				"name another key: each program is under the rates of its system by itself")
+				"name another key: each program already has the rates of its system")
 		}
 		if slices.Contains(keys[:i], key) {
-			v.add(path, key, "stands twice", "name it once")
+			v.add(path, key, "is given twice", "name it once")
 		}
 	}
 }

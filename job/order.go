@@ -56,7 +56,7 @@ func (v *validation) order(s *Spec) {
 	switch field, of := strings.CutPrefix(o.By, byArgs); {
 	case o.By == "", o.By == byCreated, o.By == byDue:
 	case of && field != "" && s.kind() == KindApp:
-		v.add("order.by", o.By, "is of args, which a program has not", "give created or due")
+		v.add("order.by", o.By, "reads args, which a program does not have", "give created or due")
 	case of && field != "":
 		if _, err := s.Rank(); err != nil {
 			v.add("order.by", o.By, err.Error(), "give a field that has a number or a text")

@@ -138,7 +138,7 @@ func (v *validation) recovery(r *Patience) {
 	}
 	v.name("recovery.policy", r.Policy, 64)
 	if r.Policy != "" && len(r.Stages) > 0 {
-		v.add("recovery.policy", r.Policy, "stands beside stages", "give one of them")
+		v.add("recovery.policy", r.Policy, "cannot be given together with stages", "give one of them")
 	}
 	v.policy("recovery.", &Policy{Stages: r.Stages, MaxWait: r.MaxWait})
 }

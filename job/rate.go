@@ -71,7 +71,7 @@ func (v *validation) rate(l *Limit, key string) {
 	family := key != l.Key
 	switch {
 	case rest == "" && !(family && (first == RateDials || first == RateReleases)):
-		v.add("key", l.Key, "does not say of what", "give one such as "+RateOf(first, SystemLocal))
+		v.add("key", l.Key, "names no system", "give one such as "+RateOf(first, SystemLocal))
 	case first != RateStarts && first != RateLaunches:
 	case system != limitSystem || strings.Contains(name, "/") || (name == "") != family:
 		v.add("key", l.Key, "is not the rate of a system", "give "+RateOf(first, SystemLocal)+", or "+

@@ -45,7 +45,7 @@ func ParseRetention(doc []byte) (Retention, error) {
 	var v validation
 	v.resource(r.Name, r.Description)
 	if r.Name != "" && r.Name != DefaultRetention {
-		v.add("name", r.Name, "is not the name of the retention, of which there is one", "give "+DefaultRetention)
+		v.add("name", r.Name, "is unknown, for there is only one retention", "give "+DefaultRetention)
 	}
 	for _, s := range sortedKeys(r.Keep) {
 		at := member("keep", string(s))

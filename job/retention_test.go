@@ -32,7 +32,7 @@ func TestParseRetention(t *testing.T) {
 	const bounds = "give from 1h to 87600h, or leave it out to keep them for ever"
 	for doc, want := range map[string][]job.Problem{
 		`{}`:                           {{"name", "", "is missing", "give a name"}},
-		`{"name":"acme"}`:              {{"name", "acme", "is not the name of the retention, of which there is one", "give default"}},
+		`{"name":"acme"}`:              {{"name", "acme", "is unknown, for there is only one retention", "give default"}},
 		`{"name":"default","kept":{}}`: {{"kept", "", "is not a field of a retention", "did you mean keep?"}},
 		`{"name":"default","keep":{"RUNNING":"2h","finished":"2h"}}`: {
 			{"keep.RUNNING", "", "is not a state in which jobs end", "give FINISHED, FAILED or CANCELED"},

@@ -113,7 +113,7 @@ func TestParseSpecRefuses(t *testing.T) {
 		{"a number in a list of texts", `{"command": ["head", "-n", 5]}`, []job.Problem{{"command[2]", "5", "is not text", `put it in quotes: "5"`}}},
 		{"a list for a map", `{"labels": ["a"]}`, []job.Problem{{"labels", `["a"]`, "is not a map", "give a map"}}},
 		{"text for a map", `{"inputs": ["in.txt"]}`, []job.Problem{{"inputs[0]", `"in.txt"`, "is not a map", "write from: in.txt"}}},
-		{"a map for a list", `{"inputs": {"from": "a"}}`, []job.Problem{{"inputs", `{"from":"a"}`, "is not a list", "put a - before it, or brackets around it: it is one of a list"}}},
+		{"a map for a list", `{"inputs": {"from": "a"}}`, []job.Problem{{"inputs", `{"from":"a"}`, "is not a list", "put a - before it, or brackets around it: the field is a list"}}},
 		{"a number for yes or no", `{"retry": {"backoff": {"jitter": 1}}}`, []job.Problem{{"retry.backoff.jitter", "1", "is not true or false", "give true or false"}}},
 		{"a number for a duration", `{"delay": 90}`, []job.Problem{{"delay", "90", "is not a duration such as 90s, 1h30m or 1d", "give a unit, such as 90s"}}},
 		{"no duration", `{"delay": "soon"}`, []job.Problem{{"delay", `"soon"`, "is not a duration such as 90s, 1h30m or 1d", "give a duration such as 90s, 1h30m or 1d"}}},
@@ -206,7 +206,7 @@ func TestValidate(t *testing.T) {
 		{"a priority before the first", app(func(s *job.Spec) { s.Priority = ptr(-1) }), []job.Problem{{"priority", "-1", "is out of range", "give 0 (first) to 9"}}},
 		{"a priority after the last", app(func(s *job.Spec) { s.Priority = ptr(10) }), []job.Problem{{"priority", "10", "is out of range", "give 0 (first) to 9"}}},
 		{"a negative delay", app(func(s *job.Spec) { s.Delay = -1e9 }), []job.Problem{{"delay", "-1s", "is negative", "give a positive duration such as 90s"}}},
-		{"a delay and a time", app(func(s *job.Spec) { s.Delay, s.NotBefore = 1e9, noon }), []job.Problem{{"delay", "1s", "stands beside not_before", "give one of them"}}},
+		{"a delay and a time", app(func(s *job.Spec) { s.Delay, s.NotBefore = 1e9, noon }), []job.Problem{{"delay", "1s", "cannot be given together with not_before", "give one of them"}}},
 		{"too many labels", app(func(s *job.Spec) { s.Labels = many }), []job.Problem{{"labels", "65 labels", "are too many", "keep to 64"}}},
 		{"no key for a label", app(func(s *job.Spec) { s.Labels = map[string]string{"a b": "", "": "x"} }), []job.Problem{
 			{`labels.""`, "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes"},
@@ -250,8 +250,8 @@ func TestValidate(t *testing.T) {
 			{"env.Z", "", "has a NUL byte", "remove it"},
 		}},
 		{"a system that has no name", app(func(s *job.Spec) { s.System = "a/b" }), []job.Problem{{"system", "a/b", "is not a name", name}}},
-		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "ftp://x/y"}} }), []job.Problem{{"inputs[0].from", "ftp://x/y", "is of a kind that is not known", "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)"}}},
-		{"an archive on the web", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "https://x/y"} }), []job.Problem{{"archive.to", "https://x/y", "is of a kind that is not known", "give a path, file:///…, or system://NAME/path"}}},
+		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "ftp://x/y"}} }), []job.Problem{{"inputs[0].from", "ftp://x/y", "is of an unknown kind", "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)"}}},
+		{"an archive on the web", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "https://x/y"} }), []job.Problem{{"archive.to", "https://x/y", "is of an unknown kind", "give a path, file:///…, or system://NAME/path"}}},
 		{"an input of no server", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https:///y"}} }), []job.Problem{{"inputs[0].from", "https:///y", "is no URL", "give one such as https://data.example.org/poem.txt"}}},
 		{"an input with a space in its URL", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://x/a y"}} }), []job.Problem{{"inputs[0].from", "https://x/a y", "has spaces or control characters", "write a space as %20"}}},
 		{"an input with a password", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://ada:hush@x/y"}} }), []job.Problem{{"inputs[0].from", "https://ada:xxxxx@x/y", "has a name or a password in it", "give the URL without, such as one that the server has signed"}}},
@@ -262,8 +262,8 @@ func TestValidate(t *testing.T) {
 		{"an input of a system with a NUL byte", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "system://lab/a\x00", To: "x"}} }), []job.Problem{{"inputs[0].from", `"system://lab/a\x00"`, "has a NUL byte", "remove it"}}},
 		{"an input of another system in place", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "system://lab/y", InPlace: true}} }), []job.Problem{{"inputs[0].in_place", "", "is for what is on the system of the job, which is local", "remove it, and the input is copied; or give system: lab"}}},
 		{"an input of the web without a name", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://x/?id=a/b"}} }), []job.Problem{{"inputs[0].to", "", "is missing", "give the name that it gets in the job's folder"}}},
-		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of a kind that is not known", "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)"}}},
-		{"an archive of an unknown kind", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "s3://b/k"} }), []job.Problem{{"archive.to", "s3://b/k", "is of a kind that is not known", "give a path, file:///…, or system://NAME/path"}}},
+		{"an input of another machine", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "file://host/y"}} }), []job.Problem{{"inputs[0].from", "file://host/y", "is of an unknown kind", "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)"}}},
+		{"an archive of an unknown kind", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "s3://b/k"} }), []job.Problem{{"archive.to", "s3://b/k", "is of an unknown kind", "give a path, file:///…, or system://NAME/path"}}},
 		{"an input from nowhere", app(func(s *job.Spec) { s.Inputs = []job.Input{{To: "a"}} }), []job.Problem{{"inputs[0].from", "", "is missing", "give the path of a file or folder, or the URL of a file"}}},
 		{"inputs out of the folder", app(func(s *job.Spec) {
 			s.Inputs = []job.Input{{From: "a", To: "/etc/passwd"}, {From: "a", To: "x/../../b"}, {From: "a", To: ".."}, {From: "a", To: "x/.."}, {From: "/"}}
@@ -327,7 +327,7 @@ func TestValidateProgram(t *testing.T) {
 			s.Archive = &job.Archive{On: job.ArchiveSuccess, Include: []string{"*"}, Overwrite: true}
 			s.Launch = []string{"nice", "-n", "${PAWL_TASKS}"}
 		}), nil},
-		{"command and script", with(func(s *job.Spec) { s.Script = "x" }), []job.Problem{{"script", "", "stands beside command", "give one of them"}}},
+		{"command and script", with(func(s *job.Spec) { s.Script = "x" }), []job.Problem{{"script", "", "cannot be given together with command", "give one of them"}}},
 		{"a script that is too large", job.Spec{Script: strings.Repeat("x", job.MaxScript+1)}, []job.Problem{
 			{"script", "1048577 bytes", "is too large", "keep it to 1048576 bytes, or pass it as an input"},
 		}},
@@ -356,10 +356,10 @@ func TestValidateProgram(t *testing.T) {
 		}), []job.Problem{
 			{"inputs[0].sha256", "12", "is no SHA-256 sum", "give 64 hexadecimal digits, as sha256sum prints them"},
 			{"inputs[0].env", "A", "is set in env too", "give one of them another name"},
-			{"inputs[1].sha256", shortened(sum), "stands beside in_place, with which nothing is read", "remove one of them"},
+			{"inputs[1].sha256", shortened(sum), "cannot be given together with in_place, which reads nothing", "remove one of them"},
 			{"inputs[1].env", "1", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit"},
 			{"inputs[2].env", "PAWL_C", "is reserved", "use a name that does not begin with PAWL_"},
-			{"inputs[1].in_place", "", "would lead inputs[2], which lies below it, into /b itself", "give one of them another path"},
+			{"inputs[1].in_place", "", "is a link, through which inputs[2] would be written into /b", "give one of them another path"},
 		}},
 		{"an archive at an unknown end", with(func(s *job.Spec) { s.Archive = &job.Archive{On: "failure"} }), []job.Problem{
 			{"archive.on", "failure", "is unknown", "give always, success or never"},

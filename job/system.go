@@ -248,7 +248,7 @@ func (v *validation) remote(s *System) {
 	case h.Keys != "" && h.Keys != KeysEverywhere:
 		v.add("host.keys", h.Keys, "is unknown", "give "+KeysEverywhere+", or the id of one machine in from")
 	case h.Keys != "" && h.From != "":
-		v.add("host.keys", h.Keys, "stands beside from", "give one of them")
+		v.add("host.keys", h.Keys, "cannot be given together with from", "give one of them")
 	case h.Keys == "" && h.From == "":
 		v.add("host.from", "", "is missing",
 			"give the id of the machine that reaches the host, as pawl workers -o wide "+
@@ -271,7 +271,7 @@ func (v *validation) remote(s *System) {
 		case !path.IsAbs(root):
 			v.add(at, root, "is not absolute", "give a path that begins with /")
 		case path.Clean(root) != root:
-			v.add(at, root, "is not written plainly", "give "+short(path.Clean(root)))
+			v.add(at, root, "is not in its shortest form", "give "+short(path.Clean(root)))
 		}
 		v.path(at, root)
 	}
@@ -401,7 +401,7 @@ func hostKeyFault(line string) string {
 		return "is no public key in one line"
 	}
 	if !slices.Contains(hostKeyTypes, words[0]) {
-		return "is of a kind that is not known"
+		return "is of an unknown kind"
 	}
 	blob, err := base64.StdEncoding.DecodeString(words[1])
 	if err != nil || len(blob) < 4 {
@@ -466,9 +466,10 @@ func (s *System) Refuse(r *Resources) []Problem {
 		return nil
 	}
 	var problems []Problem
-	if r.Nodes > 1 { // no runner is a scheduler, which alone has several
+	if r.Nodes > 1 { // only a scheduler has several, and no runner is one
 		problems = append(problems, Problem{
-			"resources.nodes", strconv.Itoa(r.Nodes), "is more than system " + s.Name + " has", "give 1",
+			"resources.nodes", strconv.Itoa(r.Nodes),
+			"is too many: system " + s.Name + " has no scheduler, so a job there has one node", "give 1",
 		})
 	}
 	if s.Most == nil {

@@ -160,7 +160,7 @@ func TestSystemIsRefused(t *testing.T) {
 		},
 		{
 			"keys on one machine and on all", ssh(t, nil, map[string]any{"from": "m1"}),
-			[]job.Problem{{"host.keys", "everywhere", "stands beside from", "give one of them"}},
+			[]job.Problem{{"host.keys", "everywhere", "cannot be given together with from", "give one of them"}},
 		},
 		{"keys at an unknown place", ssh(t, nil, map[string]any{"keys": "here"}), []job.Problem{
 			{"host.keys", "here", "is unknown", "give everywhere, or the id of one machine in from"},
@@ -203,13 +203,13 @@ func TestSystemIsRefused(t *testing.T) {
 			"ssh-ed25519 AAAA",
 		}}), []job.Problem{
 			{"host.host_keys[0]", "AAAA", "is no public key in one line", line},
-			{"host.host_keys[1]", keyDSA, "is of a kind that is not known", line},
+			{"host.host_keys[1]", keyDSA, "is of an unknown kind", line},
 			{"host.host_keys[2]", "ssh-ed25519 AA*A", "has no key in base64 after its kind", line},
 			{
 				"host.host_keys[3]", shortened("ssh-rsa " + strings.Fields(keyEd25519)[1]),
 				"holds a key of another kind than it says", line,
 			},
-			{"host.host_keys[4]", shortened("lab " + keyEd25519), "is of a kind that is not known", line},
+			{"host.host_keys[4]", shortened("lab " + keyEd25519), "is of an unknown kind", line},
 			{"host.host_keys[5]", "ssh-ed25519 AAAA", "has no key in base64 after its kind", line},
 		}},
 		{"a jump host that is none", ssh(t, nil,
@@ -303,8 +303,8 @@ func TestSystemIsRefused(t *testing.T) {
 			"folders that are none", ssh(t, map[string]any{"files": []string{"data", "/data/", "/a/../b", "~"}}, nil),
 			[]job.Problem{
 				{"files[0]", "data", "is not absolute", absolute},
-				{"files[1]", "/data/", "is not written plainly", "give /data"},
-				{"files[2]", "/a/../b", "is not written plainly", "give /b"},
+				{"files[1]", "/data/", "is not in its shortest form", "give /data"},
+				{"files[2]", "/a/../b", "is not in its shortest form", "give /b"},
 				{"files[3]", "~", "is not absolute", absolute},
 			},
 		},
@@ -339,7 +339,9 @@ func TestSystemHasOneNode(t *testing.T) {
 	for name, s := range map[string]job.System{
 		"without bounds": {Name: "lab"}, "with bounds": {Name: "lab", Most: &job.Resources{Nodes: 4}},
 	} {
-		want := []job.Problem{{"resources.nodes", "2", "is more than system lab has", "give 1"}}
+		want := []job.Problem{{
+			"resources.nodes", "2", "is too many: system lab has no scheduler, so a job there has one node", "give 1",
+		}}
 		if diff := cmp.Diff(want, s.Refuse(&job.Resources{Nodes: 2})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

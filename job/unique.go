@@ -21,7 +21,7 @@ func (v *validation) unique(s *Spec) {
 	}
 	v.text("unique.key", u.Key, 255)
 	if u.Key != "" && u.Args != nil {
-		v.add("unique.args", "", "stands beside key", "give one of them")
+		v.add("unique.args", "", "cannot be given together with key", "give one of them")
 	}
 	if s.kind() == KindApp && u.Key == "" {
 		v.add("unique.key", "", "is missing",

@@ -73,7 +73,7 @@ func (s *Spec) Validate() error {
 		v.add("delay", s.Delay.String(), "is negative", "give a positive duration such as 90s")
 	}
 	if s.Delay > 0 && !s.NotBefore.IsZero() {
-		v.add("delay", s.Delay.String(), "stands beside not_before", "give one of them")
+		v.add("delay", s.Delay.String(), "cannot be given together with not_before", "give one of them")
 	}
 	v.instant("not_before", s.NotBefore)
 	v.duration("delay", s.Delay)
@@ -249,7 +249,7 @@ func (v *validation) app(s *Spec) {
 			if !strings.HasPrefix(to, link+"/") {
 				break
 			}
-			v.add(at+".in_place", "", "would lead "+targets[to]+", which lies below it, into "+in.From+" itself",
+			v.add(at+".in_place", "", "is a link, through which "+targets[to]+" would be written into "+in.From,
 				"give one of them another path")
 		}
 	}
@@ -260,7 +260,7 @@ func (v *validation) app(s *Spec) {
 func (v *validation) program(s *Spec) {
 	switch {
 	case len(s.Command) > 0 && s.Script != "":
-		v.add("script", "", "stands beside command", "give one of them")
+		v.add("script", "", "cannot be given together with command", "give one of them")
 	case s.Script != "":
 		if len(s.Script) > MaxScript {
 			v.add("script", fmt.Sprintf("%d bytes", len(s.Script)), "is too large",
@@ -362,7 +362,7 @@ func (v *validation) input(at string, in Input, system string, targets map[strin
 		v.add(at+".sha256", in.SHA256, "is no SHA-256 sum", "give 64 hexadecimal digits, as sha256sum prints them")
 	}
 	if in.SHA256 != "" && in.InPlace {
-		v.add(at+".sha256", in.SHA256, "stands beside in_place, with which nothing is read", "remove one of them")
+		v.add(at+".sha256", in.SHA256, "cannot be given together with in_place, which reads nothing", "remove one of them")
 	}
 	if in.Env != "" {
 		v.variable(at+".env", in.Env, in.Env)
@@ -428,7 +428,7 @@ func (v *validation) location(at, from, remedy string) {
 	case strings.ContainsRune(from, 0):
 		v.add(at, from, "has a NUL byte", "remove it")
 	case ok && !strings.Contains(scheme, "/") && (scheme != "file" || !strings.HasPrefix(rest, "/")):
-		v.add(at, from, "is of a kind that is not known", remedy)
+		v.add(at, from, "is of an unknown kind", remedy)
 	}
 }
 

@@ -213,7 +213,7 @@ func (r *Recovery) run(ctx context.Context, f job.Fence) error {
 	case ctx.Err() != nil:
 		return nil
 	case job.KindOf(err) == job.Fenced: // the next renewal tells whose it is
-		r.cfg.Log.Info("tests are left to who has the duty now", "duty", f.Duty)
+		r.cfg.Log.Info("the process that has the duty now makes the tests", "duty", f.Duty)
 		return nil
 	}
 	return err

@@ -62,7 +62,7 @@ func CheckAsks(asks []Ask) error {
 		}
 		if a.Late != 0 && a.N != 1 || !isLate(a.Late) || !isLate(time.Duration(a.Held.Late)) {
 			return job.Errorf(job.Invalid,
-				"%d moments of %s were to be used up to %v later: give up to %v in whole microseconds, for one",
+				"%d moments of %s that may be used up to %v late: ask for one, up to %v late, in whole microseconds",
 				a.N, a.Key, max(a.Late, time.Duration(a.Held.Late)), MaxLate)
 		}
 	}

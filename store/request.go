@@ -61,7 +61,7 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 	case j.Program() && !(j.Live && n.Launch == j.Launch):
 		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
 	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
-		return job.Errorf(job.Conflict, "what runs of job %s in epoch %d has lost it: it stands at %s in epoch %d",
+		return job.Errorf(job.Conflict, "job %s: the holder of epoch %d has lost it: it stands at %s in epoch %d",
 			j.ID, n.Epoch, j.Place, j.Epoch)
 	}
 	return nil
@@ -81,9 +81,9 @@ func (s *Submission) Admit(queue string, waiting int) error {
 		}
 	}
 	if own > most {
-		return job.Errorf(job.Invalid, "queue %s takes %d jobs that wait, and these are %d: submit fewer at once",
+		return job.Errorf(job.Invalid, "queue %s has room for %d waiting jobs, and these are %d: submit fewer at once",
 			queue, most, own)
 	}
-	return job.Errorf(job.Exhausted, "queue %s has as many jobs that wait as it takes, %d: submit again when "+
-		"some have been started", queue, most)
+	return job.Errorf(job.Exhausted, "queue %s is full (max_waiting %d): submit again when some "+
+		"of its jobs have started", queue, most)
 }

@@ -174,7 +174,7 @@ var errClosed = job.Errorf(job.Closed, "the broker is closed")
 // fault gives an error of the database its kind.
 func fault(err error) error {
 	if pooler(err) {
-		return job.Errorf(job.Unavailable, "this is a pooler, through which nobody can listen: name the database "+
+		return job.Errorf(job.Unavailable, "this is a pooler, and LISTEN does not work through one: name the database "+
 			"without it with --db-listen, and say --db-pooled: %w", err)
 	}
 	if lasting(err) {

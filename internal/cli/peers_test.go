@@ -106,14 +106,14 @@ func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
 	}
 	b.token = a.token
 	if status, body := b.get(http.MethodGet, path, ""); status != http.StatusUnauthorized ||
-		!strings.Contains(body, "and one of machine "+ours.Machine+" was meant") {
+		!strings.Contains(body, "and not of machine "+ours.Machine+" as was meant") {
 		t.Errorf("at another machine: %d %s", status, body)
 	}
 	old := *ours
 	old.Now = func() time.Time { return n.Now().Add(-2 * time.Minute) }
 	a.token = token(&old)
 	if status, body := a.get(http.MethodGet, path, ""); status != http.StatusUnauthorized ||
-		!strings.Contains(body, "not of this moment") {
+		!strings.Contains(body, "the token has expired, or is from the future") {
 		t.Errorf("after two minutes: %d %s", status, body)
 	}
 	for _, p := range []*served{a, b} {

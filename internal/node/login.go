@@ -51,7 +51,7 @@ func (l *Login) Open(ctx context.Context, in io.Reader, out, errs io.Writer) err
 		return job.Errorf(job.Denied, "ssh has not logged in, see above (%w)", err)
 	}
 	if err := l.Check(ctx); err != nil {
-		return job.Errorf(job.Unavailable, "ssh has logged in, but shares its connection with nobody: %w", err)
+		return job.Errorf(job.Unavailable, "ssh has logged in, but does not share its connection: %w", err)
 	}
 	return nil
 }

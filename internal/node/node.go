@@ -196,7 +196,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	for _, k := range o.Claims {
 		if service.Kinds[k] == nil {
 			return nil, job.Errorf(job.Invalid,
-				"kind %s is none that pawl runs, which is %s: a program with its handler runs its jobs", k, job.KindApp)
+				"pawl runs no jobs of kind %s, only of kind %s: start a program that has the handler", k, job.KindApp)
 		}
 	}
 	if slices.Contains(o.Roles, store.RoleWatcher) {

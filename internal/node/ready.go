@@ -93,7 +93,7 @@ func unserved(lines []store.Unserved, err error, names bool) api.Check {
 	case names:
 		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines, line))
 	default:
-		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to whoever has a token "+
+		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to a caller with a token "+
 			"(pawl_jobs_unserved), "+
 			"and so does this path on the socket of the data folder", phrase.Plural(len(lines), "line"))
 	}
@@ -139,7 +139,7 @@ func unwatched(watches []store.Unwatched, err error, names bool) api.Check {
 				return fmt.Sprintf("%s (%s)", u.Watch, phrase.Plural(u.Jobs, "job"))
 			}))
 	default:
-		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to whoever has a "+
+		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to a caller with a "+
 			"token (pawl_jobs_unwatched), "+
 			"and so does this path on the socket of the data folder", phrase.Plural(len(watches), "place"))
 	}

@@ -265,7 +265,7 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []groups.Test) (s
 				continue
 			}
 			if g.Duty() != f.Duty {
-				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+				return job.Errorf(job.Fenced, "group %s is tested by the holder of %s", g.Key, g.Duty())
 			}
 			if g.Record(&found[i], t.rate(&g), t.now) {
 				t.putGroup(g)

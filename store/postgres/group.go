@@ -228,7 +228,7 @@ func (s *Store) Tested(ctx context.Context, f job.Fence, found []groups.Test) (e
 				continue
 			}
 			if g.Duty() != f.Duty {
-				return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+				return job.Errorf(job.Fenced, "group %s is tested by the holder of %s", g.Key, g.Duty())
 			}
 			before := g.Group
 			if _, twice := was[at]; g.Record(&found[i], g.rate, now) && !twice {

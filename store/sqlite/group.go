@@ -228,7 +228,7 @@ func (t *tx) record(f job.Fence, found *groups.Test, eff *store.Effects) error {
 	}
 	g := *was
 	if g.Duty() != f.Duty {
-		return job.Errorf(job.Fenced, "group %s is tested by who holds %s", g.Key, g.Duty())
+		return job.Errorf(job.Fenced, "group %s is tested by the holder of %s", g.Key, g.Duty())
 	}
 	rate, err := t.rate(&g)
 	if err != nil || !g.Record(found, rate, t.now) {

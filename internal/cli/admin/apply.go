@@ -21,14 +21,13 @@ func applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make or replace queues, systems, policies or the retention",
-		Long: `Apply makes what FILE describes, or puts the documents of the file in the place of those that are
-there: queues, systems, policies, which say how blocked jobs wait, and the retention, which says for
-how long jobs are kept that have ended. FILE is YAML or JSON, and may hold several documents, each
-with its kind: queue, system, policy or retention. All are checked before the first one is applied.
-What is there as it stands in the file is unchanged. FILE - is standard input. A system that ssh
-reaches and that has neither host.from nor host.keys gets the machine of the folder in host.from.
-See pawl explain queue, system, policy and retention for the fields; pawl get prints documents as
-apply takes them.`,
+		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, policies (how blocked jobs
+wait) and the retention (how long jobs are kept after their end). FILE is YAML or JSON, and may hold
+several documents, each with its kind: queue, system, policy or retention. All are checked before
+the first one is applied. A document that is the same already is unchanged. FILE - is standard
+input. A system of kind ssh without host.from and host.keys gets the machine of the folder in
+host.from. See pawl explain queue, system, policy and retention for the fields; pawl get prints
+documents as apply takes them.`,
 		Example: `  pawl apply -f site.yaml --dry-run
   pawl apply -f site.yaml
   pawl get queues -o yaml | pawl apply -f -`,

@@ -20,11 +20,11 @@ func systemsCheckCommand(kind *resourceKind) *cobra.Command {
 		Short: "Try all that jobs need of a system",
 		Long: `Check tries all that jobs need of a system: it reaches the host, writes in the work folder, and
 launches a program there, which it finds, ends and cleans up. It prints what works, and what to do
-about the rest. Nothing of it stays on the system.
+about the rest. It leaves nothing on the system.
 
-The process that runs jobs tries it, with the keys and the agent that it has: pawl serve where it
-runs in the data folder or is named with --server, or else this one. It has to be on the machine
-that reaches the system, which is host.from in its document.
+The process that runs jobs does this, with its own keys and agent: pawl serve, if it runs in the
+data folder or is named with --server, and otherwise this one. It has to be on the machine that
+reaches the system, which is host.from in its document.
 
 Exit codes: 0 all of it works, 4 something does not.`,
 		Example: `  pawl systems check lab

@@ -20,7 +20,7 @@ import (
 )
 
 // keyRule says what keys there are.
-const keyRule = `KEY is what jobs take turns of. Each job is under these by itself, where a limit is set for them:
+const keyRule = `KEY is what jobs share. Each job has these keys without naming them; they count where a limit is set:
 
   tenant                              all jobs
   user/NAME                           those of a user
@@ -41,8 +41,8 @@ Some keys count events, not jobs. Their limits are rates: at most MOST events wi
   releases/GROUP                      blocked jobs that go on once what blocked them has cleared;
                                       without a limit 10 within 1s
 
-Two kinds of key are Pawl's own. One job has a turn of each at a time. They are listed while they are
-in use, and cannot be set:
+Two kinds of key are Pawl's own. One job has a turn of each at a time. They are listed while they
+are in use, and cannot be set:
 
   order/KEY                           jobs that go in order
   unique/KIND/KEY                     equal jobs that never run at once`
@@ -66,11 +66,11 @@ func limitsListCommand() *cobra.Command {
 	return limitList.by(&cobra.Command{
 		Use:   "list",
 		Short: "List the limits",
-		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn,
-how many have one, how many wait for one, and how many programs have a place among those that are
-made ready ahead of their turn, whether they wait already or are still being made ready. Of a line
-that a group of blocked jobs closes MOST is shut; see pawl recovery list. Below these it prints one
-line for each rate: when the next moment is free, and of a family that of each key in use.`,
+		Long: `List prints one line for each limit that is set and each key in use: how many jobs may have a turn, how
+many have one, how many wait for one, and how many programs have a place among those that are made
+ready ahead of their turn, whether they wait already or are still being made ready. MOST is shut if
+a group of blocked jobs closes the line; see pawl recovery list. Below these it prints one line for
+each rate: when the next moment is free; a family shows it for each key in use.`,
 		Example: "  pawl limits list\n  pawl limits list -o json",
 		Args:    cobra.NoArgs,
 	})
@@ -128,9 +128,8 @@ func limitsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show KEY",
 		Short: "Show a limit, and the owners who share it",
-		Long: "Show prints a limit, and of each owner how many jobs have a turn and how many wait. Of a family " +
-			"it says so of all keys\n" +
-			"together on which it decides.\n\n" + keyRule,
+		Long: "Show prints a limit, and for each owner how many jobs have a turn and how many wait. For a\n" +
+			"family it counts all its keys together.\n\n" + keyRule,
 		Example: "  pawl limits show system/local\n  pawl limits show system/local -o yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -167,7 +166,7 @@ func printLimit(out io.Writer, l *pawl.LimitUse) error {
 			most += ", as " + l.Set.Key + " says"
 		}
 		if job.Ordered(l.Key) {
-			most += ", whoever its owner is"
+			most += ", for all owners together"
 		}
 	}
 	if l.Shut {
@@ -215,15 +214,15 @@ func limitsSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set KEY [MOST]",
 		Short: "Set how many jobs may run at once, or how often something happens",
-		Long: `Set sets how many jobs may have turns of a key at once. It holds at once: who waits goes as far as
-it allows, and what runs is not thrown out. With 0 nothing goes. Programs are made ready ahead of
-their turn, twice as many as may run unless --ahead says otherwise. Owners who wait side by side get
-equal shares, or as --weight says.
+		Long: `Set sets how many jobs may have turns of a key at once. It takes effect at once: waiting jobs start as
+far as it allows, and running jobs are not stopped. With 0 no job starts. Programs are made ready
+ahead of their turn, twice as many as may run unless --ahead says otherwise. Owners with waiting
+jobs get equal shares, or as --weight says.
 
 With --per it sets a rate: no time of that length holds more than MOST. Moments are handed out
 evenly, one after the other, to all processes; they are a little farther apart than that, so that
-one may be used 100 ms late. With --preset tapis it sets the rates that Tapis Jobs has for a system,
-of which KEY is system/NAME: 10 starts and 8 launches within 2s, and 8 connections within 4s.
+one may be used 100 ms late. With --preset tapis it sets the rates that Tapis Jobs has for a system
+(KEY is system/NAME): 10 starts and 8 launches within 2s, and 8 connections within 4s.
 
 ` + keyRule,
 		Example: "  pawl limits set system/local 50\n  pawl limits set 'user/*' 10\n  pawl limits set " +
@@ -262,11 +261,11 @@ of which KEY is system/NAME: 10 starts and 8 launches within 2s, and 8 connectio
 func limitsOf(l job.Limit, preset string, args []string) ([]job.Limit, error) {
 	if preset == "" {
 		if len(args) < 2 {
-			return nil, job.Errorf(job.Invalid, "how many is missing: give MOST after the key, or --preset")
+			return nil, job.Errorf(job.Invalid, "MOST is missing: give it after the key, or give --preset")
 		}
 		most, err := strconv.Atoi(args[1])
 		if err != nil {
-			return nil, job.Errorf(job.Invalid, "%q is no number of jobs: give 0 to %d", args[1], job.MaxTurns)
+			return nil, job.Errorf(job.Invalid, "%q is not a number of jobs: give 0 to %d", args[1], job.MaxTurns)
 		}
 		l.Key, l.Most = args[0], most
 		return []job.Limit{l}, nil
@@ -278,7 +277,7 @@ func limitsOf(l job.Limit, preset string, args []string) ([]job.Limit, error) {
 	case !is || strings.Contains(system, "/"):
 		return nil, job.Errorf(job.Invalid, "%q is no system: give a key such as system/local", args[0])
 	case len(args) > 1 || l.Per != 0 || l.Ahead != 0 || l.Weights != nil:
-		return nil, job.Errorf(job.Invalid, "a preset says all: give nothing but the key with --preset")
+		return nil, job.Errorf(job.Invalid, "--preset sets everything: give only the key with it")
 	}
 	return job.Tapis(system), nil
 }

@@ -18,8 +18,8 @@ func systemsLoginCommand(kind *resourceKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login NAME",
 		Short: "Log in to a machine with the ssh program",
-		Long: `Login opens the connection of a system with host.via openssh. It runs ssh in this terminal, by your
-own ssh_config, and you answer what the host asks: a one-time code, the PIN of a card. The connection
+		Long: `Login opens the connection of a system with host.via openssh. It runs ssh in this terminal, by your own
+ssh_config, and you answer what the host asks: a one-time code, the PIN of a card. The connection
 then stays open in the background, and the jobs of the system use it. Pawl never logs in by itself
 there: when the connection is gone, jobs wait until you log in again.
 

@@ -18,8 +18,8 @@ func lsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls system://NAME/PATH",
 		Short: "List a folder of a system",
-		Long: fmt.Sprintf(`Ls lists a folder of a system on another machine, up to %d entries by name: what a job can take
-from there as an input. The document of the system says in files which folders these are.
+		Long: fmt.Sprintf(`Ls lists a folder of a system on another machine, up to %d entries by name: what a job can
+take from there as an input. The document of the system says in files which folders these are.
 
 The process that runs jobs looks there, as in pawl systems check.`, job.MaxListed),
 		Example: `  pawl ls system://lab/data

@@ -33,13 +33,14 @@ func migrateCommand() *cobra.Command {
 PAWL_DB), to what this Pawl works with. pawl serve does so too, unless it is told not to; this one
 does nothing else.
 
-In a folder it waits for nobody: where a process runs jobs in it, stop that first. In PostgreSQL processes may go on; an
-older Pawl goes on where the new schema lets it, and refuses it otherwise. Of several that migrate at once one does, and
-the others wait. The connection must lead to PostgreSQL itself, not through a pooler in transaction mode. Its role must own the
-schema, or be allowed to make it (CREATE on the database). That of pawl serve need not be: see pawl migrate grants.
+In a folder, first stop the process that runs jobs there. In PostgreSQL, processes may go on; an
+older Pawl works with the new schema if that allows it, and stops otherwise. If several migrate at
+once, one does it and the others wait. The connection must lead to PostgreSQL itself, not through a
+pooler in transaction mode. Its role must own the schema, or be allowed to make it (CREATE on the
+database). The role of pawl serve needs less: see pawl migrate grants.
 
-With --status it says what the schema is, and leaves the jobs' tables alone. Exit codes: 0 the schema is up to date, 4 with
---status: it is older.`,
+With --status it says what the schema is, and leaves the jobs' tables alone. Exit codes: 0 the
+schema is up to date, 4 with --status: it is older.`,
 		Example: `  pawl migrate --status
   pawl migrate`,
 		Args: cobra.NoArgs,
@@ -131,11 +132,11 @@ func (m *migration) printCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the SQL that pawl migrate runs on PostgreSQL",
-		Long: `Print prints the SQL that brings a PostgreSQL schema to what this Pawl works with, for those who run
+		Long: `Print prints the SQL that brings a PostgreSQL schema to the version of this Pawl, for operators who run
 SQL themselves. It connects to nothing. Run it with psql as the role that is to own the schema, and
-let psql stop at the first error (ON_ERROR_STOP); Pawl knows afterwards that it was done. For a
-schema that is there already, say with --from which version it has. Transactions stand in it: one
-for all, but for indexes of a schema that is in use, which are built beside those who work.`,
+let psql stop at the first error (ON_ERROR_STOP); the SQL records that it was done. If the schema
+exists already, give its version with --from. The SQL is one transaction, except for indexes of a
+schema that is in use: these are built concurrently.`,
 		Example: "  pawl migrate print\n  pawl migrate print --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -155,8 +156,8 @@ serve needs and no more. It connects to nothing. Run it after each migration, in
 superuser, or as the schema's owner where that one has CREATEROLE. pawl_service cannot log in: make
 the roles that do members of it.
 
-Row security then shows it the rows of a tenant only in transactions for that tenant: a second wall beside Pawl's own. It does
-not bind the schema's owner, nor superusers.`,
+Row security then shows it the rows of a tenant only in transactions for that tenant: a second wall
+beside Pawl's own. It does not bind the schema's owner, nor superusers.`,
 		Example: "  pawl migrate grants\n  pawl migrate grants --db-schema jobs",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -172,9 +173,9 @@ func (m *migration) downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Take the schema of PostgreSQL back to an older version",
-		Long: `Down takes a PostgreSQL schema (--db, or PAWL_DB) back to the version --to, for an older Pawl. What
-the versions since then added is lost; back to version 0 all jobs are: nothing happens without
---yes. Stop every process of this version first.`,
+		Long: `Down takes a PostgreSQL schema (--db, or PAWL_DB) back to the version --to, for an older Pawl. What the
+versions since then added is lost; back to version 0 all jobs are: nothing happens without --yes.
+Stop every process of this version first.`,
 		Example: "  pawl migrate down --to 0 --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -51,20 +51,23 @@ func reconcileCommand() *cobra.Command {
 machine knows of jobs, by their folders, marks and messages, compares that with the database, and
 tells what differs:
 
-  - jobs that the machine knows more of than their rows do. They are brought up to date: what runs is watched again, what has
-    ended is taken in, and what cannot be known ends with the code RAN_BEFORE. Without this command that happens when a process
-    comes to them; nothing is launched before.
-  - what the database does not know: jobs that were submitted after the backup, and programs of jobs that have ended in it. It is
-    left alone. With --end-unknown programs are ended (SIGTERM, then SIGKILL), and folders of jobs that are not there removed;
-    results in an archive stay.
+  - jobs of which the database has an older state than the machine. They are brought up to date:
+    programs that run are watched again, ends are recorded, and a job whose end cannot be known
+    ends with the code RAN_BEFORE. Without this command that happens when a process reaches the
+    job; until then the job is not launched.
+  - jobs and programs that the database does not have: jobs that were submitted after the backup,
+    and programs that run although their jobs have ended in it. These are left alone. With
+    --end-unknown the programs are ended (SIGTERM, then SIGKILL), and the folders of unknown jobs
+    are removed; results in an archive stay.
 
-Run it in the data folder of each machine, after the restore and before processes start. It can be repeated. On PostgreSQL it
-works beside processes; in a folder with a database of its own it only tells what differs while one runs.
+Run it in the data folder of each machine, after the restore and before processes start. It can be
+repeated. On PostgreSQL it also works while processes run; in a folder with its own database it then
+only prints the differences.
 
-What cannot be looked at is named, and the others are compared all the same.
+What cannot be read is named, and the rest is compared all the same.
 
-Exit codes: 0 nothing is left that differs, 4 something is, or could not be looked at. With --end-unknown results in an
-archive count for nothing.`,
+Exit codes: 0 nothing differs any more, 4 something differs or could not be read. With --end-unknown
+results in an archive are not counted.`,
 		Example: `  pawl reconcile
   pawl reconcile --dry-run -o json
   pawl reconcile --end-unknown`,
@@ -86,8 +89,8 @@ archive count for nothing.`,
 			}
 			if own := filepath.Join(r.dir, "pawl.db"); r.db.DB.DSN != "" && r.endUnknown {
 				if _, err := os.Stat(own); err == nil {
-					return term.Usagef("the folder had a database of its own, whose jobs would count as unknown, "+
-						"and their files be removed: move %s away if they are not wanted any more", own)
+					return term.Usagef("the folder also has a database of its own: --end-unknown would remove the "+
+						"files of its jobs; if you do not need them any more, move %s away first", own)
 				}
 			}
 			r.out, r.log = cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -25,8 +25,8 @@ import (
 )
 
 // groupRule says how a group is named.
-const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl recovery list and pawl show JOB print it.
-The filter group=GROUP chooses its jobs: for pawl list, pawl cancel, pawl pause and others.`
+const groupRule = `GROUP is the key of a group, 24 hexadecimal digits, as pawl recovery list and pawl show JOB print
+it. The filter group=GROUP chooses its jobs: for pawl list, pawl cancel, pawl pause and others.`
 
 func recoveryCommand() *cobra.Command {
 	cmd := groupList.by(&cobra.Command{
@@ -51,8 +51,8 @@ once, lets its jobs go on without a test, or gives them up.
 condition had cleared. A job that is named goes on at once. What blocked them may do so again.`),
 		turnCommand(turning{groups.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs at once",
 			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A
-job of which something may still run is left out of a group, and refuses by name: pawl cancel ends
-what runs of it first, and pawl cancel --force is for what can never be confirmed.`),
+job whose program may still run is left out of a group, and is refused by name: cancel it with
+pawl cancel, or with --force if its end can never be confirmed.`),
 	)
 	return cmd
 }

@@ -198,8 +198,9 @@ func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "Show queues, systems, policies or the retention",
-		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are kept), or one of them.
-With -o yaml or -o json it prints documents that pawl apply takes. (For jobs there are pawl list and pawl show.)`,
+		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are
+kept), or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
+there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
   pawl get system local -o yaml
   pawl get retention default`,

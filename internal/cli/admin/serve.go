@@ -20,12 +20,14 @@ func serveCommand(more node.More) *cobra.Command {
 SIGTERM, or by pawl workers stop. Programs that run then go on; the next process on the folder looks
 after them. --roles names the parts of this that the process plays.
 
-With --db the jobs are in a PostgreSQL database, on which any number of processes work, on any number of machines. The data folder
-stands for the machine then: it has the programs and files of the jobs that its processes accepted. A password belongs in
-PAWL_DB or the file, not on the command line, where every user of the machine can read it.
+With --db the jobs are in a PostgreSQL database, on which any number of processes work, on any
+number of machines. The data folder stands for the machine then: it has the programs and files of
+the jobs that its processes accepted. A password belongs in PAWL_DB or the file, not on the command
+line, where every user of the machine can read it.
 
-The first start makes a token in the data folder, for its owner only. Commands on this machine find it by themselves.
-On an address that others can reach, serve wants the files of a certificate, or the word that a proxy speaks TLS.
+The first start makes a token in the data folder, for its owner only. Commands on this machine find
+it by themselves. On an address that others can reach, serve wants the files of a certificate, or
+the word that a proxy speaks TLS.
 
 Each setting has a flag, a variable PAWL_… and a name in the configuration file, in this order of
 precedence; docs/configuration.md lists them. SIGHUP reads the file again.`,

@@ -34,12 +34,13 @@ programs of its machine. It opens no address, unless --peer-listen names one, wh
 other machines fetch the files of its jobs. Any number of them, on any number of machines, join the
 processes of a PostgreSQL database (--db, or PAWL_DB).
 
-The data folder (--dir) is the machine. A worker runs the programs of jobs that a process of the same folder accepted, at the
-address of a pawl serve there or by a command on the folder. A folder with a database of its own serves one process, which is
-pawl serve.
+The data folder (--dir) is the machine. A worker runs the programs of jobs that a process of the
+same folder accepted, at the address of a pawl serve there or by a command on the folder. A folder
+with a database of its own serves one process, which is pawl serve.
 
-It is pawl serve with the roles worker and watcher: its settings can also stand in the environment and in the configuration file.
---queue, --kind and --tenant are --queues, --kinds and --tenants. Other processes must play api and recovery.`,
+It is pawl serve with the roles worker and watcher: its settings can also stand in the environment
+and in the configuration file. --queue, --kind and --tenant are --queues, --kinds and --tenants.
+Other processes must play api and recovery.`,
 		Example: `  pawl worker --db postgres://pawl@db.example.org/pawl
   pawl worker --db postgres://pawl@db.example.org/pawl --slots 8 --queue night`,
 		Args: cobra.NoArgs,

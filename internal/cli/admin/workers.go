@@ -50,10 +50,10 @@ func workersListCommand() *cobra.Command {
 	return workerList.by(&cobra.Command{
 		Use:   "list",
 		Short: "List the processes that work",
-		Long: `List prints one line for each process, the one that began last first: its host, version and roles;
-the slots that it uses, of all it has; how many jobs are in its hands, and which of them for
-longest; and whether it lives. A process that has ended, or was not heard of for longer than its
-lease, is listed for an hour; the last one of a machine that has none any more, for a week.`,
+		Long: `List prints one line for each process, the latest first: its host, version and roles; how many of
+its slots it uses; how many jobs it holds, and which one for the longest time; and whether it lives.
+A process that has ended, or has not renewed its lease, is listed for an hour; the last process of a
+machine without a live one, for a week.`,
 		Example: "  pawl workers list\n  pawl workers list -o wide",
 		Args:    cobra.NoArgs,
 	})

@@ -16,10 +16,10 @@ import (
 )
 
 // CommandRule says how a job is made of a command.
-const CommandRule = `Instead of FILE, a command behind -- is one job: the program and its arguments, as they stand there.
-It runs in a folder of its own, as all jobs do, with the files of --input in it; with --here it runs
-in the present folder, and what it writes there is not archived. A shell is asked for by its name:
--- sh -c 'a | b'. Each call submits another job.`
+const CommandRule = `Instead of FILE, a command behind -- is one job: the program and its arguments, as they stand
+there. It runs in a folder of its own, as all jobs do, with the files of --input in it; with --here
+it runs in the present folder, and what it writes there is not archived. A shell is asked for by its
+name: -- sh -c 'a | b'. Each call submits another job.`
 
 // A CommandLine is what flags say of a job that is given as a command.
 type CommandLine struct {
@@ -58,7 +58,7 @@ func (c *CommandLine) Args(least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch dash := cmd.ArgsLenAtDash(); {
 		case dash == 0 && len(args) == 0:
-			return errors.New("no command stands behind --")
+			return errors.New("no command follows --")
 		case dash == 0:
 			return nil
 		case dash > 0:

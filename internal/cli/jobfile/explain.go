@@ -28,11 +28,11 @@ func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
 		Short: "Explain fields of job files and documents, filters and codes",
-		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait)
-or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of
-filters: their fields and operators; or of codes: why a job ended, or what blocks it, and what to
-do. A field of a job goes without its topic, as messages name it; so does one code, and an exit code
-of pawl. It asks nobody. The topics are` + strings.Join(topics, ", ") + ".",
+		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait) or a
+retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
+their fields and operators; or of codes: why a job ended, or what blocks it, and what to do. A field
+of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It
+asks nobody. The topics are` + strings.Join(topics, ", ") + ".",
 		Example: `  pawl explain job
   pawl explain job.inputs.from
   pawl explain archive.include
@@ -346,8 +346,8 @@ func explainFilter(out io.Writer) error {
 
   state=RUNNING,PENDING owner=ada label.project=x created>24h
 
-A term is a field, an operator, and values with commas between them, of which one must fit. A value with a space, a comma
-or a quote stands in double quotes.
+A term is a field, an operator, and values separated by commas; one of the values must fit. A value
+with a space, a comma or a quote stands in double quotes.
 
 operators:
   =  !=        it is one of the values; it is none of them
@@ -369,8 +369,8 @@ fields:
 		return err
 	}
 	_, err := fmt.Fprintf(out, `
-A filter of indexed terms looks at all jobs, however many there are. One with another term looks at those submitted in the
-last %d days, unless created> in it says how far back.
+A filter with only indexed terms looks at all jobs. A filter with another term looks at the jobs
+submitted in the last %d days, unless created> says how far back.
 `, int(job.FilterWindow.Hours()/24))
 	return err
 }

@@ -36,16 +36,16 @@ const (
 const mostFaults = 20
 
 // Rule says what a job file holds.
-const Rule = `FILE is YAML or JSON: one job; or several documents, each one job; or one document with jobs: [...]
-and, for what they share, defaults: {...}. Under each job lie the defaults: maps, such as env and
-labels, are merged key by key, at every depth; everything else is replaced, lists too; null takes a
-default away. A name in defaults gets the number of the job in the file (sim-1, sim-2, ...) where a
-job has none of its own. Relative paths (inputs[].from, archive.to) are relative to the folder of
-the file, and ~/ is your home folder there. In command, arguments, launch, env and labels numbers
-and truth values are the texts that stand there; an empty value, ~ and null are none, unless they
-stand in quotes. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input,
-and paths are then relative to the working folder. A server on another machine knows nothing of this
-folder: the paths in a file for it are absolute ones on its machine. See pawl init for all fields.`
+const Rule = `FILE is YAML or JSON: one job; or several documents, each one job; or one document with jobs: [...] and,
+for what they share, defaults: {...}. Under each job lie the defaults: maps, such as env and labels,
+are merged key by key, at every depth; everything else is replaced, lists too; null takes a default
+away. A name in defaults gets the number of the job in the file (sim-1, sim-2, ...) where a job has
+none of its own. Relative paths (inputs[].from, archive.to) are relative to the folder of the file,
+and ~/ is your home folder there. In command, arguments, launch, env and labels numbers and truth
+values are the texts that stand there; an empty value, ~ and null are none, unless they stand in
+quotes. A file has at most 64 MiB and 10,000 jobs, a job 2 MiB. FILE - is standard input, and paths
+are then relative to the working folder. A server on another machine knows nothing of this folder:
+the paths in a file for it are absolute ones on its machine. See pawl init for all fields.`
 
 // A File is the jobs that a file describes.
 type File struct {
@@ -238,7 +238,7 @@ func beneath(fields map[string]json.RawMessage, faults *Faults) []item {
 		}
 		p := job.Problem{Path: live.Clean(k), What: "is not a field of a file of jobs", Remedy: "remove it"}
 		if slices.Contains(specFields(), k) {
-			p.What, p.Remedy = "stands beside jobs", "move it into defaults, or into a job"
+			p.What, p.Remedy = "cannot stand next to jobs", "move it into defaults, or into a job"
 		} else if n := job.Nearest(k, "jobs", "defaults"); n != "" {
 			p.Remedy = "did you mean " + n + "?"
 		}

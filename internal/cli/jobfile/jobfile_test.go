@@ -144,7 +144,7 @@ func TestWrongJobs(t *testing.T) {
 		{"a fault of the defaults is said once", "defaults: {comand: [a]}\njobs: [{command: [a]}, {command: [b]}]", ":\ndefaults: comand: is not a field of a spec: did you mean command?"},
 		{
 			"a field beside jobs", "jobs: [{command: [a]}]\ndefault: {priority: 1}\npriority: 3\nanything: 1\n",
-			":\nanything: is not a field of a file of jobs: remove it\ndefault: is not a field of a file of jobs: did you mean defaults?\npriority: stands beside jobs: move it into defaults, or into a job",
+			":\nanything: is not a field of a file of jobs: remove it\ndefault: is not a field of a file of jobs: did you mean defaults?\npriority: cannot stand next to jobs: move it into defaults, or into a job",
 		},
 		{"no jobs", "jobs: []", ":\njobs: is not a list of jobs: give at least one"},
 		{"jobs are a map", "jobs: {a: {command: [a]}}", ":\njobs: is not a list of jobs: give at least one"},

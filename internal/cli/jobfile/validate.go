@@ -29,10 +29,10 @@ func validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, and say what it would run",
-		Long: `Validate checks a job file as pawl run does before it submits anything, and looks on this machine
-whether the program is there, whether inputs are there and can be read, and whether the folders of
-archives can be made: what a run of it would fail of. It prints a line for each job, or everything
-that is wrong. Nothing is submitted, made or changed.
+		Long: `Validate checks a job file as pawl run does before it submits anything. It also looks on this
+machine whether the program is there, whether inputs can be read, and whether the folders of
+archives can be made. It prints a line for each job, or everything that is wrong. Nothing is
+submitted, made or changed.
 
 ` + Rule + `
 

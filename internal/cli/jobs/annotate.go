@@ -80,9 +80,9 @@ func annotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "annotate JOB [KEY=VALUE | KEY-]...",
 		Short: "Change the labels and notes of a job",
-		Long: `Annotate sets labels (KEY=VALUE) and removes them (KEY-), and merges the notes of a job with other ones: maps key by key,
-null takes a key away. With --replace the labels that are given are all there are, and so are the notes. What is not given
-stays as it is. It may be done at any time, also after the job's end.
+		Long: `Annotate sets labels (KEY=VALUE), removes them (KEY-), and merges --notes into the notes of a job: maps
+key by key, null removes a key. With --replace the given labels replace all labels, and the given
+notes all notes. What is not given stays as it is. It works at any time, also after the job's end.
 
 ` + target.JobRule,
 		Example: `  pawl annotate wordcount project=x checked-
@@ -140,7 +140,7 @@ func annotation(args []string, notes string, replace bool) (a job.Annotation, er
 		a.Notes = json.RawMessage(notes)
 	}
 	if a.Labels == nil && a.Notes == nil {
-		return a, errors.New("nothing is to be changed: give labels as key=value or key-, or --notes")
+		return a, errors.New("there is nothing to change: give labels as key=value or key-, or --notes")
 	}
 	return a, nil
 }

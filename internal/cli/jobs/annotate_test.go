@@ -24,7 +24,7 @@ func TestAnnotation(t *testing.T) {
 		},
 		{notes: `{"a":1}`, want: job.Annotation{Notes: []byte(`{"a":1}`)}},
 		{notes: `{`, wrong: "--notes is not JSON"},
-		{wrong: "nothing is to be changed"},
+		{wrong: "there is nothing to change"},
 		{args: []string{"a"}, wrong: "a is not a label: give key=value"},
 		{args: []string{"=1"}, wrong: "is not a label"},
 		{args: []string{"-"}, wrong: "is not a label"},

@@ -48,7 +48,7 @@ func (b *Bulk) Args(most int) cobra.PositionalArgs {
 		chosen := cmd.Flags().Changed("filter") || b.all
 		switch {
 		case chosen && len(args) > 0:
-			return errors.New("jobs are named, and chosen by --filter or --all: do one of both")
+			return errors.New("jobs are named, and also chosen by --filter or --all: do only one of these")
 		case chosen && b.all && cmd.Flags().Changed("filter"):
 			return errors.New("--all and --filter are both given: give one of them")
 		case chosen && !b.all && strings.TrimSpace(b.text) == "":

@@ -19,9 +19,10 @@ func DeleteJobCommand() *cobra.Command {
 		Use:     "job [JOB...]",
 		Aliases: []string{"jobs"},
 		Short:   "Delete jobs that have ended, with their folders",
-		Long: `Delete removes jobs that have ended: what is known of them, their folders, and their results in the service's own
-archive. Results in a folder that the job file named (archive.to) stay. A job that has not ended is refused: cancel it first.
-On a terminal it asks before it deletes what --filter chooses; elsewhere that needs --yes.
+		Long: `Delete removes jobs that have ended: what is known of them, their folders, and their results in the
+service's own archive. Results in a folder that the job file named (archive.to) stay. A job that has
+not ended is refused: cancel it first. On a terminal it asks before it deletes what --filter
+chooses; elsewhere that needs --yes.
 
 ` + target.JobRule + "\n\n" + BulkRule,
 		Example: `  pawl delete job wordcount

@@ -27,9 +27,9 @@ func eventCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "event JOB NAME [MESSAGE]",
 		Short: "Write an event into the history of a job",
-		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and data for programs.
-Whoever follows the events sees it. A program that a server runs may write some of its own job, which $PAWL_JOB_ID names:
-the server has put into its environment what that takes.
+		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and
+data for programs. Everyone who follows the events sees it. A program that a server runs may write
+events of its own job, $PAWL_JOB_ID: its environment holds the token for that.
 
 ` + target.JobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'
@@ -87,10 +87,10 @@ func eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [JOB]",
 		Short: "Print what happens to jobs, or to one",
-		Long: `Events prints one line for each event of all jobs, or of one: each change of state or custody, and what was written by
-pawl event. With --follow it goes on with those that come, until the one job has ended; of all jobs it begins with those
-that come from now on then, unless --after says otherwise. With -o json each line is an event as JSON, with its cursor,
-behind which --after goes on.
+		Long: `Events prints one line for each event of all jobs, or of one job: each change of state or custody, and
+the events of pawl event. With --follow it also prints new events: those of one job until it has
+ended; those of all jobs from now on, unless --after gives another beginning. With -o json each line
+is an event as JSON, with a cursor for --after.
 
 ` + target.JobRule + "\n\n" + filterRule + ` State and code are those that the event led to.`,
 		Example: `  pawl events wordcount
@@ -103,7 +103,7 @@ behind which --after goes on.
 				return err
 			}
 			if len(args) > 0 && len(o.filter) > 0 {
-				return term.Usage(errors.New("a job is named, and jobs are chosen by --filter: do one of both"))
+				return term.Usage(errors.New("a job is named, and jobs are also chosen by --filter: do only one of these"))
 			}
 			for i, t := range o.types {
 				if s := job.State(strings.ToUpper(t)); slices.Contains(job.States, s) {

@@ -21,9 +21,9 @@ func historyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history JOB",
 		Short: "Show everything that happened to a job",
-		Long: `History prints one line for each change of a job's state or custody, and for each event that somebody or the job itself
-wrote (pawl event); below that how long it has been in each state; and then the evidence of each failure: how it ended, its
-times and usage, the ends of its logs.
+		Long: `History prints one line for each change of a job's state or custody, and for each event that somebody
+or the job itself wrote (pawl event); below that how long it has been in each state; and then the
+evidence of each failure: how it ended, its times and usage, the ends of its logs.
 
 ` + target.JobRule,
 		Example: `  pawl history wordcount

@@ -25,8 +25,8 @@ import (
 )
 
 // filterRule says where the grammar of filters is found.
-const filterRule = `A filter is terms such as state=RUNNING owner=ada label.project=x created>24h, all of which must
-hold; pawl explain filter has its fields and operators.`
+const filterRule = `A filter is a list of terms such as state=RUNNING owner=ada label.project=x created>24h; all of
+them must hold. pawl explain filter lists its fields and operators.`
 
 func listCommand() *cobra.Command {
 	var q store.Query
@@ -36,9 +36,10 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first, or count them",
-		Long: `List prints one line for each job that is chosen, newest first unless --sort says otherwise; or with --count how many
-there are in each state. TIME is for how long the program ran, or for how long the job is in its state. On a terminal a job
-has one line: ids are short, which every command takes, and texts are cut; -o wide cuts nothing.
+		Long: `List prints one line for each job that is chosen, newest first unless --sort says otherwise; or with
+--count how many there are in each state. TIME is for how long the program ran, or for how long the
+job is in its state. On a terminal a job has one line: ids are short, which every command takes, and
+texts are cut; -o wide cuts nothing.
 
 ` + filterRule,
 		Example: `  pawl list --limit 20

@@ -21,8 +21,9 @@ func logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs JOB",
 		Short: "Print what a job's program has written",
-		Long: `Logs prints the standard output of a job's program, from its folder or from its results. With --follow it goes on
-with what is written from now on, until the job has ended; of a job that is tried again with the log of each attempt.
+		Long: `Logs prints the standard output of a job's program, from its folder or from its results. With --follow
+it goes on with what is written from now on, until the job has ended; if the job is tried again,
+with the log of each attempt.
 
 ` + target.JobRule,
 		Example: `  pawl logs wordcount
@@ -105,9 +106,9 @@ func outputCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "output JOB [PATH]",
 		Short: "List the files of a job, or print one of them",
-		Long: `Output lists the files of a job: those in its folder while that is there, and its results after that. With PATH it
-prints the content of that file. A byte of a name that is no UTF-8 is written as \xNN, in the list and in PATH. What cannot be
-looked at is listed with the reason.
+		Long: `Output lists the files of a job: those in its folder while that is there, and its results after that.
+With PATH it prints the content of that file. A byte of a name that is no UTF-8 is written as \xNN,
+in the list and in PATH. What cannot be looked at is listed with the reason.
 
 ` + target.JobRule,
 		Example: `  pawl output wordcount

@@ -24,9 +24,9 @@ func submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit FILE | -- COMMAND...",
 		Short: "Submit the jobs of a file, or a command, and print their ids",
-		Long: `Submit submits the jobs that FILE describes, all or none, and prints their ids. The server runs them, or the process that
-runs jobs in the folder. Each call submits other jobs, unless a job has an external_id or the call a --key: the same jobs
-under the same key, within a day, are the same jobs.
+		Long: `Submit submits the jobs that FILE describes, all or none, and prints their ids. The server runs them,
+or the process that runs jobs in the folder. Each call submits other jobs, unless a job has an
+external_id or the call a --key: the same jobs under the same key, within a day, are the same jobs.
 
 ` + jobfile.CommandRule + `
 
@@ -154,7 +154,7 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 		ValidArgsFunction: target.CompleteJobs(target.LivingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("timeout") && limit <= 0 {
-				return term.Usage(errors.New("--timeout is not longer than nothing: give a duration such as 10m"))
+				return term.Usage(errors.New("--timeout must be more than 0: give a duration such as 10m"))
 			}
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				ids := make([]job.ID, len(args))

@@ -26,9 +26,9 @@ func watchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Show jobs in a table that moves",
-		Long: `Watch shows the jobs that are chosen, and those that come to be chosen, until it is interrupted: on a terminal in a table
-that moves, elsewhere with a line for each thing that happens. Without a filter these are the unfinished jobs. To end it
-takes nothing from the jobs.
+		Long: `Watch shows the jobs that the filter chooses now or later, until it is interrupted: on a terminal in a
+table that moves, elsewhere with a line for each event. Without a filter it shows the unfinished
+jobs. Ending it does not affect the jobs.
 
 ` + filterRule,
 		Example: `  pawl watch --until-ended

@@ -29,8 +29,9 @@ func cancelCommand() *cobra.Command {
 	force := false
 	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}},
 		"Cancel jobs",
-		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that, and then gives
-the job up: it ends, ABANDONED, although its program may still run on a machine that does not answer.`,
+		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that,
+and then gives the job up: it ends, ABANDONED, although its program may still run on a machine that
+does not answer.`,
 		`  pawl cancel slow
   pawl cancel --filter 'label.project=x state=PENDING' --dry-run
   pawl cancel --force stuck`)
@@ -41,8 +42,9 @@ the job up: it ends, ABANDONED, although its program may still run on a machine 
 func pauseCommand() *cobra.Command {
 	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}},
 		"Hold jobs until they are resumed",
-		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays RUNNING; the
-command returns when it stands still. The time until it is resumed does not count for its time limit.`,
+		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays
+RUNNING; the command returns when it stands still. The time until it is resumed does not count for
+its time limit.`,
 		`  pawl pause slow
   pawl pause --filter queue=night`)
 }
@@ -214,4 +216,4 @@ folder does, or the next one.
 }
 
 // errNoChoice says that a command was given neither jobs nor a filter.
-var errNoChoice = errors.New("which jobs are meant is not said: name one, or choose with --filter")
+var errNoChoice = errors.New("no jobs are chosen: name one, or choose with --filter")

@@ -32,21 +32,22 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [FILE | -- COMMAND...]",
 		Short: "Run the jobs of a file, or a command, and see them to their end",
-		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where their output is.
-Without FILE it goes on with all unfinished programs of the folder.
+		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where
+their output is. Without FILE it goes on with all unfinished programs of the folder.
 
 ` + jobfile.CommandRule + `
 
-With --server the server runs them, and this process
-shows them: to leave them takes nothing from them.
+With --server the server runs them, and this process shows them: to leave them takes nothing from
+them.
 
-When this process is stopped or killed, programs go on. The same command on the same, unchanged file then finds its jobs
-and goes on with them instead of submitting others; once all have ended, it submits them anew. A file that was edited is
-a new run.
+When this process is stopped or killed, programs go on. The same command on the same, unchanged file
+then finds its jobs and goes on with them instead of submitting others; once all have ended, it
+submits them anew. A file that was edited is a new run.
 
-One process at a time runs the jobs of a folder: all that are unfinished, whoever submitted them, for as long as its own
-last. Another run on the folder shows its jobs through that process, and takes over when it goes. An interrupt (Ctrl-C)
-asks whether to cancel the jobs or to leave them; without a terminal they are left.
+One process at a time runs all unfinished jobs of a folder, whatever submitted them, until its own
+jobs have ended. Another run on the folder shows its jobs through that process, and takes over when
+it ends. An interrupt (Ctrl-C) asks whether to cancel the jobs or to leave them; without a terminal
+they are left.
 
 As many programs run at once as the limit ` + node.LocalTurns + ` says, which a new folder has for the
 cores of the machine: pawl limits set changes it, and --jobs for the time in which this process runs

@@ -16,9 +16,8 @@ import (
 )
 
 // JobRule says how a job is named; see [pawl.Service.Find].
-const JobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it),
-or its name. Of several jobs with one name it is the unfinished one, or the newest when all have
-ended.`
+const JobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it), or
+its name. If several jobs have that name, it is the unfinished one, or the newest if all have ended.`
 
 // Lookup finds the job that ref names; see [JobRule].
 func (at *Target) Lookup(ctx context.Context, ref string) (pawl.View, error) {

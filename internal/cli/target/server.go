@@ -144,12 +144,12 @@ func (s *Server) advice(err error) string {
 		return fmt.Sprintf("check that %s is the address of the server, that pawl serve runs there, and that "+
 			"this machine reaches it", s.url)
 	case job.Denied:
-		what := "the token is not one of the server's, or may not do this: ask whoever runs the server"
+		what := "the token is not one of the server's, or may not do this: ask an administrator of the server"
 		if s.token == "" {
 			what = "give a token: in a file, with --token-file, or in " + tokenVariable
 			if s.Here() {
-				what += ". Of a server on this machine it is found where --dir, or the default folder, is the " +
-					"server's, and --server is its URL as pawl serve prints it"
+				what += ". For a server on this machine, give --dir with the server's folder and " +
+					"--server with the URL that pawl serve prints: then the token is found there"
 			}
 		}
 		return what

@@ -15,7 +15,7 @@ import (
 // Answerable returns an error if nobody is there to be asked. instead says what to do then.
 func Answerable(cmd *cobra.Command, instead string) error {
 	if !xterm.IsTerminal(int(os.Stdin.Fd())) {
-		return Usagef("%s would not be asked about here: %s", cmd.CommandPath(), instead)
+		return Usagef("%s cannot ask, for standard input is no terminal: %s", cmd.CommandPath(), instead)
 	}
 	return nil
 }
