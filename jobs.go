@@ -236,8 +236,8 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
 }
 
-// shut says what closes the line of a job. Of several groups it names the first that is not clear,
-// and how many more there are.
+// shut says what closes the line of a job. If several groups do, it names the first that is not
+// clear, and how many more there are.
 func (s *Service) shut(ctx context.Context, j *job.Job) (string, error) {
 	gs, err := s.groups(ctx, store.GroupQuery{Tenant: j.Tenant, Line: job.LimitOf(j.Line)})
 	if err != nil || len(gs) == 0 {

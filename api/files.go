@@ -42,8 +42,8 @@ func (h *handler) registerFiles() {
 	register(h, logs, h.logs)
 }
 
-// stream answers with what write writes. What goes wrong then cuts the answer off, so that its
-// reader knows. Of HEAD only head, which sets the header, is called.
+// stream answers with what write writes. An error after that cuts the answer off, so that its
+// reader knows. For HEAD only head, which sets the header, is called.
 func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error,
 	done func(),
 ) *huma.StreamResponse {

@@ -153,7 +153,7 @@ type submitOutput struct {
 	Body     any
 }
 
-// submit accepts one job or many. Of one it answers the job, of many a list.
+// submit accepts one job or many. It answers one job with the job, and many with a list.
 func (h *handler) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
 	wait, err := parseWait(in.Wait)
 	if err != nil {
@@ -220,7 +220,7 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 	return nil
 }
 
-// strict reads a body of known fields, of which one is such.
+// strict reads a body that has only known fields. such is an example of one for errors.
 func strict(body []byte, v any, such string) error { return job.Parse(body, v, "the body", such) }
 
 // specs takes a body apart into specs, each with the defaults under it.

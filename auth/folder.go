@@ -48,8 +48,8 @@ func Open(dir string) (*Keys, error) {
 	return &Keys{admin: sha256.Sum256([]byte(token)), launch: key}, nil
 }
 
-// once returns the content of a file, which it makes if it is not there. Of two processes that do
-// so at once one makes it, and no reader ever sees a part of it.
+// once returns the content of a file, which it makes if it is not there. If two processes do so at
+// once, one of them makes it. No reader ever sees a part of it.
 func once(name string, content func() string) (string, error) {
 	text, err := read(name)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -146,9 +146,8 @@ func (s *seeker) Close() error {
 	return s.body.Close()
 }
 
-// fromPeer sorts the errors of a process that was asked: those that it has answered whoever asked
-// are theirs as well. All others, and that it does not know this process, say that it is not the
-// one that was meant: Unavailable.
+// fromPeer sorts the errors of a peer. An error that the peer answered is passed on. Any other,
+// also that it does not accept this process, says that it is not the right peer: Unavailable.
 func fromPeer(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err

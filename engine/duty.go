@@ -37,7 +37,7 @@ func (h *Held) Context(ctx context.Context) (context.Context, context.CancelFunc
 	return leased{ctx, h.s, cancel}, func() { cancel(nil) }
 }
 
-// Silent tells for all processes to see that the machine of the duty does not answer, and why. A nil
+// Silent records, for all processes, that the machine of the duty does not answer, and why. A nil
 // error says that it answers. The moment of the first error counts, until it answers.
 func (h *Held) Silent(err error) { h.s.duties.silence(h.fence, err) }
 

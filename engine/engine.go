@@ -452,8 +452,8 @@ func sessionTopic(id job.ID) string { return "session/" + id.String() }
 // begunTopic is the topic on which a message says that a session has begun.
 const begunTopic = "begun"
 
-// WatchTopic is the topic of messages that tell who has a watch to look at its jobs in custody
-// monitor. A message is empty.
+// WatchTopic is the topic of messages that tell the holder of a watch to look at its jobs in
+// custody monitor. A message is empty.
 func WatchTopic(watch string) string { return "watch/" + watch }
 
 // Repaired returns how often the sweep of this process found something that no wake-up had told of.

@@ -42,8 +42,8 @@ import (
 type FS interface {
 	// Open opens a regular file for reading. It follows symbolic links. It refuses anything else,
 	// such as a folder, a pipe or a device, with kind [job.Invalid], at once and without waiting: a
-	// program may leave anything in its job's folder. Whoever has a file open reads its content to
-	// the end, also after another file got its name.
+	// program may leave anything in its job's folder. An open file can be read to its end, also
+	// after another file got its name.
 	Open(ctx context.Context, name string) (io.ReadSeekCloser, error)
 
 	// Put writes the content of r under name, and replaces a file of that name. The folder must
@@ -123,8 +123,8 @@ func Move(ctx context.Context, fsys FS, from, to string) error {
 	return fsys.Rename(ctx, from, to)
 }
 
-// QuickLinker is a file system that can link like [FS.Link], but without waiting for the disk. After
-// a power failure the new name may be missing. Callers use [QuickLink].
+// QuickLinker is a file system that can link like [FS.Link] without waiting for the disk. After a
+// power failure the new name may be missing. Callers use [QuickLink].
 type QuickLinker interface {
 	QuickLink(ctx context.Context, from, to string) error
 }

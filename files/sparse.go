@@ -51,7 +51,7 @@ func Identity(info fs.FileInfo) (number uint64, changed time.Time) {
 	return 0, time.Time{}
 }
 
-// A feed reads a file once, from its beginning, for its digest and for whoever writes it.
+// A feed reads a file once, from its beginning, for its digest and for its writer.
 type feed struct {
 	ctx      context.Context
 	r        io.Reader
@@ -181,7 +181,7 @@ func (f *feed) Read(p []byte) (int, error) {
 	if err := f.seek(); err != nil {
 		return 0, err
 	}
-	if f.n < f.begin { // whoever reads takes no holes
+	if f.n < f.begin { // a reader gets zeros for holes
 		n := f.digest.zeros(min(f.begin-f.n, int64(len(p))))
 		clear(p[:n])
 		f.took(n, false)

@@ -22,13 +22,13 @@ type CheckStep struct {
 	// ok: it works. failed: it does not. skipped: it was not tried.
 	State string `json:"state" enum:"ok,failed,skipped" example:"failed"`
 
-	// Of a failure: the condition that blocks jobs.
+	// If state is failed: the condition that blocks jobs.
 	Code Code `json:"code,omitempty" example:"AUTHENTICATION_FAILED"`
 
 	// What was seen, or why it was not tried.
 	Seen string `json:"seen,omitempty" example:"lab.example.org is 203.0.113.7"`
 
-	// Of a failure: what to do.
+	// If state is failed: what to do.
 	Advice string `json:"advice,omitempty"`
 }
 

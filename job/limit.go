@@ -19,7 +19,7 @@ type Limit struct {
 	// The key of the turns. With * as its last part it stands for a family of keys.
 	Key string `json:"key" example:"system/local"`
 
-	// How many jobs may have a turn at once; 0 lets none go. Of a rate: how many go within per.
+	// How many jobs may have a turn at once; 0 lets none go. For a rate: how many go within per.
 	Most int `json:"most" minimum:"0" maximum:"1000000" example:"50"`
 
 	// How many programs may be made ready before their turn comes; twice most by default.

@@ -10,7 +10,7 @@ type Listing struct {
 	// The folder, or the file that was asked for.
 	Path string `json:"path" example:"/data/reference"`
 
-	// What is in the folder, by name. Of a file, that file alone.
+	// What is in the folder, by name. If path is a file: that file alone.
 	Entries []Listed `json:"entries"`
 
 	// Whether there is more in the folder than is listed.

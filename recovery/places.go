@@ -29,7 +29,7 @@ type places struct {
 }
 
 // may reports whether a tenant may take one more of all places: while more are free than it has. So
-// one tenant has at most half of them, two have at most three quarters, and so on. Of 32 places,
+// one tenant has at most half of them, two have at most three quarters, and so on. With 32 places,
 // five tenants have at most 31, and a sixth one finds a place.
 func (s *places) may(tenant string, all int) bool {
 	return s.of[tenant] < all-s.taken

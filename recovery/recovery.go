@@ -97,8 +97,8 @@ type Answer struct {
 	May int
 	// Says is one sentence for people.
 	Says string
-	// After is, if it is not clear, the shortest time until the next test. Whoever has the trouble
-	// asked for it, such as a server with Retry-After.
+	// After is, if it is not clear, the shortest time until the next test, as a server asks for it
+	// with Retry-After.
 	After time.Duration
 }
 

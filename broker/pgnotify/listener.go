@@ -37,7 +37,7 @@ type listener struct {
 
 	calls chan call // taken while there is a connection
 	done  chan struct{}
-	inbox []string // notifications that were read and not told yet; of whoever has the connection
+	inbox []string // notifications that were read and not passed on yet; owned by the holder of the connection
 
 	mu   sync.Mutex
 	down error // guarded by mu: why there is no connection

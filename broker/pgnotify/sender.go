@@ -60,8 +60,7 @@ func newSender(cfg Config, on lend) *sender {
 	table := pgx.Identifier{cfg.Schema, "messages"}.Sanitize()
 	return &sender{
 		lend: on, name: rand.Text(), channel: channel(cfg.Schema), log: cfg.Log,
-		// Of rows that another publisher is removing at this moment nothing has to be done, nor
-		// waited for.
+		// Rows that another publisher is removing at this moment are skipped without waiting.
 		keep: `WITH old AS (DELETE FROM ` + table + ` WHERE id IN (
 				SELECT id FROM ` + table + ` WHERE at < clock_timestamp() - interval '1 minute'
 				ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED))

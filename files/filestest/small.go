@@ -97,7 +97,7 @@ func fill(t *testing.T, f files.FS, dir string) {
 	}
 }
 
-// fillMany: those who fill folders at the same time do not mix, and one who cannot is alone.
+// fillMany: calls that fill folders at the same time do not mix, and one that fails fails alone.
 func fillMany(t *testing.T, f files.FS, dir string) {
 	filler, ok := f.(files.Filler)
 	if !ok {

@@ -6,7 +6,7 @@
 //	jobfile   files that describe jobs: read them, check them, explain their fields
 //	jobs      commands about jobs: submit, list, show, cancel and their like
 //	run       pawl run, which submits jobs and sees them to their end
-//	admin     commands for those who look after a service
+//	admin     commands of an operator
 //
 // None of them knows a backend: package node opens these.
 package cli

@@ -45,7 +45,7 @@ var backends = struct {
 	remote func(doc *job.System, by login, allow allow, log *slog.Logger) (machine, error)
 	// the login of a person in a host, for what runs on this machine, by a socket
 	login func(socket, host string) login
-	// launches programs on a machine, with the messages of their ends in one folder and marks in another
+	// launches programs on a machine; spool gets the messages of their ends, past the marks
 	runner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
 	// tells such a runner of this machine that a child has ended
 	exited func(runner.Runner, host.Process)
@@ -64,7 +64,7 @@ var backends = struct {
 	environ: hostlocal.Environ,
 }
 
-// A Database is where jobs are kept, and what carries wake-ups between those who work on them.
+// A Database is the store of the jobs, and the broker that carries wake-ups between processes.
 type Database struct {
 	Store    CountingStore
 	Bus      broker.Broker

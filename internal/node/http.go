@@ -203,7 +203,7 @@ func noneIfZero(d time.Duration) time.Duration {
 	return d
 }
 
-// Loopback reports whether a URL leads to the host of whoever follows it.
+// Loopback reports whether a URL leads to the host of its reader.
 func Loopback(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -246,7 +246,8 @@ func programs(ctx context.Context, dir string, h host.Host, log *slog.Logger) (a
 	return c, err
 }
 
-// Places says where the files of programs are in a data folder, all of which is the service's own.
+// Places says where the files of programs are in a data folder. The whole folder is the service's
+// own.
 func Places(dir string) app.Config {
 	return app.Config{
 		Files: backends.files(dir), Own: []string{dir},

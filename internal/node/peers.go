@@ -99,7 +99,7 @@ type peerKeyDoc struct {
 	Key []byte `json:"key"`
 }
 
-// sign is [auth.Peers.Key] of whoever makes tokens: where there is no key, one is made.
+// sign is [auth.Peers.Key] of a process that makes tokens: if there is no key, it makes one.
 func (k *peerKey) sign(ctx context.Context) ([]byte, error) {
 	return k.known(func() (store.Resource, error) {
 		r, err := k.read(ctx)
@@ -110,7 +110,8 @@ func (k *peerKey) sign(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// check is [auth.Peers.Key] of whoever is shown tokens: where there is no key, nobody has made one.
+// check is [auth.Peers.Key] of a process that checks tokens: if there is no key, there are no
+// tokens.
 func (k *peerKey) check(ctx context.Context) ([]byte, error) {
 	key, err := k.known(func() (store.Resource, error) { return k.read(ctx) })
 	if job.KindOf(err) == job.NotFound {

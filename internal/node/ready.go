@@ -60,8 +60,8 @@ func (s *serving) database(ctx context.Context, names bool) api.Check {
 	return c
 }
 
-// unanswered is the error of a check that the database did not answer, for whoever asks: it may say
-// where the database is, and how this process logs in there.
+// unanswered is the error of a check that the database did not answer. With names it may say where
+// the database is, and how this process logs in there; without, only the log says that.
 func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 	if names {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What the service needs for its own work is kept for it: descriptors, of which callers get no more
-// than a part, and threads.
+// The service reserves descriptors and threads for its own work. Callers get only a part of the
+// descriptors.
 const (
 	leastDescriptors = 64    // with fewer the service cannot work
 	ownDescriptors   = 512   // kept for the database, for steps and for programs, or half of those there are

@@ -174,7 +174,7 @@ func (s *serving) serve(ctx context.Context) error {
 	}
 	keepThreads()
 
-	// Requests outlast ctx, which says that they should stop: whoever asked is answered first.
+	// Requests outlast ctx, which tells them to stop: they are answered first.
 	serving, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	servers := s.servers(serving)

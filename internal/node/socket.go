@@ -105,8 +105,8 @@ func (n *Node) Transport() http.RoundTripper {
 // Client returns a client of this process itself.
 func (n *Node) Client() *client.Client { return client.New(n.Transport()) }
 
-// Listen lets other commands on the folder ask this process. When ctx ends, those who wait for
-// something are answered as it stands then.
+// Listen lets other commands on the folder ask this process. When ctx ends, waiting requests are
+// answered with the state of that moment.
 func (n *Node) Listen(ctx context.Context) (stop func(), err error) {
 	_, crowd, err := crowds()
 	if err != nil {
@@ -141,7 +141,7 @@ func newServer(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
-// shutDown stops a server: whoever asked is answered, if that takes no longer than patience.
+// shutDown stops a server. Requests that run are answered, if that takes no longer than patience.
 func shutDown(ctx context.Context, srv *http.Server, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -209,8 +209,8 @@ func Occupied(ctx context.Context, dir string) bool {
 		c.Close()
 		return true
 	}
-	// The kernel's list shows the lock without trying it: one who tries it may turn away another
-	// who wants it.
+	// The kernel's list shows the lock without taking it: to take it, even for a moment, could make
+	// another process fail that wants it.
 	info, err := os.Stat(filepath.Join(dir, "lock"))
 	if err != nil {
 		return false

@@ -40,7 +40,7 @@ type systems struct {
 	docs map[string]job.System // guarded by mu: of tenant, those that this process reaches, by watch
 	// guarded by mu: closed when docs are others
 	changed chan struct{}
-	old     []*system // guarded by mu: those whose documents have changed
+	old     []*system // guarded by mu: systems whose documents have changed
 }
 
 // A system is one account that has been asked for.
@@ -49,7 +49,7 @@ type system struct {
 	host machine
 
 	gone  chan struct{} // closed when the document has changed
-	turn  chan struct{} // whoever has put its token in may make ready
+	turn  chan struct{} // a semaphore of 1: its holder may make ready
 	ready *app.System   // nil: its folders are not known yet
 }
 

@@ -233,9 +233,9 @@ func (k *Key) MaxOwners(key string) int {
 // are served in a round.
 func (k *Key) InRound() bool { return len(k.Served) == 1 }
 
-// Last returns the owner from whom on owners are considered, and how often it was served in a row.
-// In a round that is the owner who was served last. Otherwise it is the first of those who were
-// served least, and times is 0. Without owners it is "", which comes before all names.
+// Last returns the owner with whom the next hand-off begins, and how often it was served in a row.
+// In a round that is the owner served last. Otherwise it is the first of the owners served least,
+// and times is 0. Without owners it is "", which comes before all names.
 func (k *Key) Last() (owner string, times int) {
 	least, found := 0.0, false
 	for o, n := range k.Served {
@@ -278,8 +278,8 @@ type line struct {
 
 // A round serves many owners one after the other, in the order of their names.
 type round struct {
-	place map[string]int // of each owner, counted from the one who was served last
-	last  string         // the owner who was served last
+	place map[string]int // of each owner, counted from the owner served last
+	last  string         // the owner served last
 	times int            // how often it was served in a row
 }
 
@@ -331,7 +331,7 @@ func newLine(k *Key, maxOwners int) *line {
 	return l
 }
 
-// startRound leaves maxOwners owners in the line, from the one who was served last on.
+// startRound leaves maxOwners owners in the line, beginning with the owner served last.
 func (l *line) startRound(maxOwners int) {
 	r := &round{place: map[string]int{}}
 	r.last, r.times = l.Last()
@@ -386,8 +386,8 @@ func (l *line) past(owner string) int {
 	return 0
 }
 
-// distance returns how many owners the round goes from the one who was served last to owner. If the
-// last one has left the line, the owner after it comes first.
+// distance returns how many places owner comes after the owner served last. If that one has left
+// the line, the owner after it comes first.
 func (l *line) distance(owner string) int {
 	r := l.round
 	return (r.place[owner] - r.place[r.last] + len(r.place)) % len(r.place)

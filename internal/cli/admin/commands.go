@@ -1,6 +1,6 @@
-// Package admin has the commands for those who look after a service: start it (serve, worker), see
-// its processes, set limits, help blocked jobs, keep documents such as queues and policies, add
-// other machines, and look after the database.
+// Package admin has the commands of an operator: start a service (serve, worker), see its
+// processes, set limits, help blocked jobs, keep documents such as queues and policies, add other
+// machines, and look after the database.
 package admin
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 )
 
-// Commands are the commands for those who look after a service. The processes of serve and worker
-// have more than those of pawl where that is given.
+// Commands are the commands of an operator. more adds to what the processes of serve and worker
+// have by themselves.
 func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
 		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(), lsCommand(),

@@ -218,7 +218,7 @@ there are pawl list and pawl show.)`,
 	return cmd
 }
 
-// showing is the command that shows one of a kind.
+// showing is the command that shows one document of a kind.
 func (k *resourceKind) showing() *cobra.Command {
 	var f term.Format
 	cmd := &cobra.Command{

@@ -144,8 +144,8 @@ func openWorkers(ctx context.Context, cmd *cobra.Command) (*target.Target, error
 	return nil, job.Errorf(job.NotFound, "no pawl runs in folder %s: there is nobody to tell", dir)
 }
 
-// lookupWorker finds the process that ref names; see workerRule. Of those of a host the ones that
-// live count first.
+// lookupWorker finds the process that ref names; see workerRule. If ref is a host, live processes
+// count first.
 func lookupWorker(ctx context.Context, at *target.Target, ref string) (job.ID, error) {
 	if id, err := job.ParseID(ref); err == nil {
 		return id, nil

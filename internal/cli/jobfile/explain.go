@@ -32,7 +32,7 @@ func explainCommand() *cobra.Command {
 retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
 their fields and operators; or of codes: why a job ended, or what blocks it, and what to do. A field
 of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It
-asks nobody. The topics are` + strings.Join(topics, ", ") + ".",
+asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
 		Example: `  pawl explain job
   pawl explain job.inputs.from
   pawl explain archive.include

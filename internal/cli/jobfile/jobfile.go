@@ -140,7 +140,8 @@ type targets struct {
 	first map[string]int // of the jobs with a folder
 }
 
-// add adds the job i. It returns its folder, if that is the one of another job, and which that is.
+// add adds the job i. If another job has the same folder, it returns the folder and the number of
+// that job.
 func (t *targets) add(jobs []Entry, i int) (to string, other int) {
 	spec := jobs[i].spec
 	j := job.Job{ID: job.NewID(), Tenant: "default"}
@@ -158,8 +159,8 @@ func (t *targets) add(jobs []Entry, i int) (to string, other int) {
 	return "", 0
 }
 
-// ReadFile reads a file, or standard input, up to a byte more than a job file may have. Of standard
-// input the path is the name "-" in the working folder.
+// ReadFile reads a file, or standard input, up to a byte more than a job file may have. The path of
+// standard input is the name "-" in the working folder.
 func ReadFile(name string) (path string, content []byte, err error) {
 	path, err = filepath.Abs(name)
 	if err != nil {

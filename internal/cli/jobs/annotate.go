@@ -113,7 +113,7 @@ notes all notes. What is not given stays as it is. It works at any time, also af
 	return cmd
 }
 
-// annotation makes one of arguments and flags.
+// annotation returns the annotation that arguments and flags describe.
 func annotation(args []string, notes string, replace bool) (a job.Annotation, err error) {
 	for _, arg := range args {
 		key, value, set := strings.Cut(arg, "=")

@@ -231,8 +231,8 @@ func printTable(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Quer
 	return nil
 }
 
-// spent is for how long a job ran, also one that still runs; "-" for one that ended and did not
-// run, or of which a list does not know it; and for how long another has waited.
+// spent returns how long a job has run so far; for a job that waits, how long it has waited; and
+// "-" for a job that ended without running, or if the list does not know.
 func spent(v *pawl.View, now time.Time) string {
 	switch {
 	case v.Ran != nil:

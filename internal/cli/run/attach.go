@@ -98,8 +98,7 @@ func (r *run) serve(ctx context.Context) (*attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A job that was accepted can be canceled, so whoever asks for that is heard before it is
-	// submitted.
+	// An accepted job can be canceled, so cancel requests are served before the job is submitted.
 	serving, cut := context.WithCancel(ctx)
 	hangUp, err := n.Listen(serving)
 	if err != nil {
@@ -114,13 +113,13 @@ func (r *run) serve(ctx context.Context) (*attachment, error) {
 		go func() {
 			defer close(ended)
 			broke = n.Run(running)
-			hangUp() // whoever told it to stop is answered
+			hangUp() // the request that told it to stop is answered
 			cut()
 			s.broke <- broke
 		}()
 	})
 	s.stop = sync.OnceValue(func() error {
-		hangUp() // who waits for the end of another job is answered first
+		hangUp() // requests that wait for the end of another job are answered first
 		quit()
 		s.start()
 		<-ended
@@ -133,7 +132,8 @@ func (r *run) serve(ctx context.Context) (*attachment, error) {
 	return s, nil
 }
 
-// alone returns an attachment through which the folder can be read, whoever runs jobs in it.
+// alone returns an attachment that reads the folder directly, even if another process runs jobs in
+// it.
 func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 	if s.node != nil || s.Server != nil {
 		return s, nil

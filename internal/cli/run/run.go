@@ -155,7 +155,7 @@ func (r *run) do(ctx context.Context) error {
 	defer r.finishLogs()
 
 	s, err := r.attachments(ctx, signals)
-	// All is safe on disk, so a signal after that which ended the run ends the process at once.
+	// All is safe on disk, so a second signal ends the process at once.
 	concluded := make(chan struct{})
 	defer close(concluded)
 	if errors.Is(err, errLeft) {

@@ -41,7 +41,7 @@ const (
 	mostProgress = 20 // jobs that are asked for their progress
 )
 
-// add takes in one of the run's own jobs. Of one that existed, what has happened is told.
+// add takes in one of the run's own jobs. If it existed before, its past events are shown.
 func (r *run) add(ctx context.Context, s *attachment, v *pawl.View, existed bool) error {
 	r.jobs[v.ID] = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name, state: v.State}
 	r.show(v)

@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 )
 
-// A folderTransport is the way to the process that runs jobs in a folder; and where that does not
-// answer any more, to the folder itself, of which all can be read. A process may stop between any
-// two calls: pawl run does so at the end of its last job. What follows ends there.
+// A folderTransport asks the process that runs jobs in a folder. If that does not answer any more,
+// it reads the folder itself. A process may stop between any two calls: pawl run does so at the end
+// of its last job. A stream ends there.
 type folderTransport struct {
 	process http.RoundTripper
 	dir     string

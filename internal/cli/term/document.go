@@ -76,8 +76,8 @@ type field struct {
 	value any
 }
 
-// inOrder reads JSON as fields, lists, strings, and numbers as they are written. Of fields with one
-// key the last one counts.
+// inOrder reads JSON as fields, lists, strings, and numbers as they are written. If a key is
+// repeated, the last field counts.
 func inOrder(text []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -45,7 +45,7 @@ func PrintFields(out io.Writer, title string, doc json.RawMessage, all string) {
 	}
 }
 
-// readLines writes v behind head, and what has no room there below it, behind indent.
+// readLines writes v after head, and what does not fit there on lines below, after indent.
 func readLines(head string, v any, indent string) []string {
 	switch v := v.(type) {
 	case fields:

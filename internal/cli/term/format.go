@@ -19,12 +19,12 @@ type Format string
 const (
 	AsTable Format = "table" // for people
 	AsWide  Format = "wide"  // the same with more columns
-	AsJSON  Format = "json"  // one document, of which the fields keep their order
+	AsJSON  Format = "json"  // one document, with its fields in order
 	AsYAML  Format = "yaml"  // the same
 	AsName  Format = "name"  // one id, or path, per line
 )
 
-// FormatFlag adds the flag -o for some formats, of which the first is the default.
+// FormatFlag adds the flag -o for some formats. The first one is the default.
 func FormatFlag(cmd *cobra.Command, f *Format, formats ...Format) {
 	names := make([]string, len(formats))
 	for i, x := range formats {
