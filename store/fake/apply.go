@@ -98,7 +98,7 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 	return a, nil
 }
 
-// ownChange returns a change of which the other one shares nothing.
+// ownChange returns a deep copy of a change.
 func ownChange(c job.Change) *job.Change {
 	c.Work, c.Set.Resolved, c.Set.Result, c.Path = slices.Clone(c.Work), slices.Clone(c.Set.Resolved),
 		slices.Clone(c.Set.Result), slices.Clone(c.Path)

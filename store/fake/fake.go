@@ -104,7 +104,7 @@ func call[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (answer 
 	return made, t.eff, nil
 }
 
-// ask runs a call of which nothing follows for others.
+// ask runs a call that has no effects for others.
 func ask[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (T, error) {
 	answer, _, err := call(ctx, s, f)
 	return answer, err

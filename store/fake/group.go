@@ -357,7 +357,7 @@ func (t *tx) trimGroups(limit int) {
 	}
 }
 
-// copyOfGroup returns a group of which the other one shares nothing.
+// copyOfGroup returns a deep copy of a group.
 func copyOfGroup(g groups.Group) groups.Group {
 	g.Block.Params, g.Block.Policy.Stages = maps.Clone(g.Block.Params), slices.Clone(g.Block.Policy.Stages)
 	return g

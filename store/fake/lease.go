@@ -26,7 +26,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	return err
 }
 
-// processOf returns a process of which the other one shares nothing.
+// processOf returns a deep copy of a process.
 func processOf(p store.Process) store.Process {
 	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds),
 		slices.Clone(p.Tenants)

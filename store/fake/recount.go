@@ -61,7 +61,7 @@ func (t *tx) recountTurns(limit int) (n int) {
 	return n
 }
 
-// recountLines owes free places to those who wait beside them.
+// recountLines owes free turns to the jobs that wait for them.
 func (t *tx) recountLines(limit int) (n int) {
 	for _, at := range t.spots(job.Gate) {
 		owed := slices.ContainsFunc(t.owed, func(d debt) bool { return d.key == at.line })

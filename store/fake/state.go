@@ -19,9 +19,9 @@ type State struct {
 	events    []*event
 	jobs      map[job.ID]*row
 	external  map[name]job.ID    // by external id
-	unique    map[unique]job.ID  // who holds a key
+	unique    map[unique]job.ID  // the job that has the key
 	calls     map[name]keyed     // by idempotency key
-	edges     map[job.ID][]edge  // who waits for a job's end, in the order of submission
+	edges     map[job.ID][]edge  // the jobs that wait for a job's end, in the order of submission
 	owed      []debt             // oldest first
 	limits    map[name]job.Limit // by key
 	walks     map[name]walk      // of those that take in the jobs which are there
@@ -58,7 +58,7 @@ type event struct {
 	job.Event
 	tenant string
 	before int         // the place of the event before it of the same job; 0: it is the first
-	change *job.Change // of the last one of a change that a session or a duty made: as it was asked for
+	change *job.Change // if it is the last entry of a change by a session or a duty: that change, as it was asked for
 }
 
 type (
@@ -80,7 +80,7 @@ type (
 		at     time.Time
 	}
 	debt struct {
-		job job.ID // that owes it to its dependants; zero: it is owed to who waits for turns of a key
+		job job.ID // that owes it to its dependants; zero: it is owed to the jobs that wait for turns of a key
 		key name
 		at  time.Time
 	}
@@ -289,7 +289,7 @@ func (s *State) firstDue() time.Time {
 	return first.Due
 }
 
-// copyOf returns a job of which the other one shares nothing.
+// copyOf returns a deep copy of a job.
 func copyOf(j job.Job) job.Job {
 	j.Limits = slices.Clone(j.Limits)
 	j.Labels = maps.Clone(j.Labels)

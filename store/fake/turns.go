@@ -50,8 +50,8 @@ func (t *tx) under(tenant string, n *store.New) []string {
 	return slices.Compact(keys)
 }
 
-// fitting returns the keys of which there are turns for all jobs of a submission that want one, and
-// for which nobody waits.
+// fitting returns the keys with enough free turns for all jobs of a submission that want one, and
+// without waiting jobs.
 func (t *tx) fitting(sub *store.Submission) map[string]bool {
 	wanted := map[string]int{}
 	for i := range sub.Jobs {
@@ -111,7 +111,7 @@ func (t *tx) removeLimit(at name) error {
 	return nil
 }
 
-// changed owes those who wait in the lines of a limit what it gives them now.
+// changed owes the jobs in the lines of a limit the turns that it gives them now.
 func (t *tx) changed(tenant, key string) {
 	if job.Rated(key) {
 		t.wake(tenant)
@@ -121,7 +121,7 @@ func (t *tx) changed(tenant, key string) {
 	t.oweLines(tenant, func(of string) bool { return of == key || job.Family(of) == key })
 }
 
-// oweLines owes those who wait for turns of some limits what these have for them.
+// oweLines owes the jobs in the lines of some limits the turns that are free there.
 func (t *tx) oweLines(tenant string, chosen func(of string) bool) {
 	for _, at := range t.spots(job.Gate) {
 		if at.line.tenant == tenant && at.line.name != "" && chosen(job.LimitOf(at.line.name)) {
@@ -277,8 +277,8 @@ func (t *tx) passOn() error {
 	return nil
 }
 
-// handOn hands the free turns of a key on to those who wait for them, and returns how many got
-// theirs.
+// handOn gives the free turns of a key to the jobs that wait for them, and returns how many got
+// one.
 func (t *tx) handOn(at name, limit int) (int, error) {
 	waiting := slices.Clone(t.at[spot{custody: job.Gate, line: at}])
 	if job.Ordered(at.name) {

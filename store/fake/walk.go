@@ -37,8 +37,8 @@ func (s *State) anyTurns(limit name) bool {
 
 func (t *tx) owesWalk(at name, after int) { set(t, t.walks, at, walk{after, t.now}) }
 
-// turnsKey returns a key with who has turns of it. A limit that is still taking in the jobs that
-// are there lets nobody go.
+// turnsKey returns a key with the owners that have turns of it. A limit that is still taking in
+// existing jobs lets no job go.
 func (s *State) turnsKey(at name) *turns.Key {
 	k := &turns.Key{Limit: s.limit(at), Held: s.holders(at)}
 	if k.Limit != nil {

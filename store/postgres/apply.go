@@ -250,8 +250,8 @@ func keysIn[K comparable](m map[K]bool) []K {
 	return list
 }
 
-// answer reads what became of a change, and returns the verdict on it. Of those that are not made
-// yet one has met a wish, by which it is diverted then.
+// answer reads what became of a change, and returns the verdict on it. A change that met a wish is
+// not made yet: the caller diverts it by the wish.
 func (a *asking) answer(r *reader, out *store.Applied, eff *store.Effects) string {
 	outcome := r.text()
 	j := job.Job{ID: a.Job}
@@ -333,8 +333,7 @@ const applyFences = `SELECT FROM pawl.sessions s
 const applyLock = `SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR
 	UPDATE) held`
 
-// applySpecs keeps those who annotate jobs from meeting an apply in the middle: they lock the same
-// rows.
+// applySpecs keeps annotations out of an apply: both lock the same rows.
 const applySpecs = `SELECT count(*) FROM (SELECT FROM pawl.specs s WHERE s.id = ANY ($1::uuid[]) ORDER BY s.id
 	FOR NO KEY UPDATE) held`
 
@@ -385,8 +384,8 @@ WITH x AS MATERIALIZED (
 )`)
 }
 
-// judgeChanges is applyChanges for jobs that are known to be under limits: of those whose guard
-// holds it answers turns, and makes none.
+// judgeChanges is applyChanges for jobs that are known to be under limits: where the guard holds it
+// answers the verdict turns, and it makes no change.
 var judgeChanges = store.SQL(judged(``, ``, ``, `ELSE 'turns'`) + `
 SELECT m.i, CASE m.verdict WHEN 'made' THEN CASE m.made_cause WHEN {CauseDiverted} THEN 'diverted' ELSE 'applied' END
 	ELSE m.verdict END,

@@ -26,8 +26,8 @@ type changes struct {
 	inLine   []job.Job // that stand in another line: no change, and no history
 	returned []turn
 	taken    []turn
-	handOn   []spot // keys that are owed to those who wait for them
-	later    []spot // keys that are owed, too, and may wait for [store.FollowUpDelay]
+	handOn   []spot // keys whose free turns are owed to waiting jobs
+	later    []spot // the same, where that may wait for [store.FollowUpDelay]
 }
 
 // A maker is who makes a change, where that is not the same for all.

@@ -31,8 +31,8 @@ type claiming struct {
 
 func newClaiming(c store.Claim) *claiming { return &claiming{Claim: c.Once()} }
 
-// queries returns those that make the claim, and tell those who come after it how many slots are
-// left.
+// queries returns the queries that make the claim. With tell, they also leave the number of free
+// slots for the queries after them.
 func (c *claiming) queries(tell bool) []*query {
 	var lanes []string
 	var slots []int

@@ -110,9 +110,9 @@ func (s *Store) End(ctx context.Context, session job.ID) (store.Effects, error) 
 }
 
 var (
-	// expireAhead has leases end that are longer than they can be: the clock of the database was
-	// put back since. Whoever lives renews soon; of the dead nobody would else hear until the clock
-	// is where it was.
+	// expireAhead shortens leases that are longer than a lease can be: the clock of the database
+	// was put back since. A live session renews soon. A dead one would otherwise not expire until
+	// the clock is where it was.
 	expireAhead = `
 UPDATE pawl.sessions s SET lease_until = pawl.clock() + s.lease
 WHERE s.id = ANY (ARRAY(SELECT a.id FROM pawl.sessions a WHERE a.ended IS NULL
@@ -140,9 +140,9 @@ WITH began AS MATERIALIZED (
 )
 UPDATE pawl.sessions s SET ended = pawl.clock(), crashed = true FROM dead WHERE s.id = dead.id RETURNING s.id`
 
-	// expireTake locks and answers jobs of every session that is not live, of whoever closed it and
-	// of those that are not there any more. Sessions are few: the index of held jobs is read from
-	// session to session, so those of live sessions cost one probe each.
+	// expireTake locks and answers jobs of every session that is not live, also of sessions that
+	// somebody closed or that are not there any more. Sessions are few: the index of held jobs is
+	// read from session to session, so those of live sessions cost one probe each.
 	expireTake = `
 WITH RECURSIVE holders AS (
 	(SELECT j.session FROM pawl.jobs j WHERE j.session IS NOT NULL ORDER BY j.session LIMIT 1)

@@ -6,8 +6,8 @@ import (
 )
 
 // Nearly every change says that a handler has returned: a task that a session held is FINISHED,
-// with a result at most. Of all that applyChanges weighs, nothing comes up for it, so such changes
-// have a statement of their own, at two thirds of the cost. What it does not make because something
+// with a result at most. Nothing else that applyChanges checks matters for it, so such changes have
+// a statement of their own, at two thirds of the cost. What it does not make because something
 // about the row is out of the ordinary, applyChanges judges.
 
 // finishes reports whether a change says that and nothing more.
@@ -135,12 +135,12 @@ SELECT o.crowded, CASE
 			OFFSET 0)) AS crowded OFFSET 0
 ) o`
 
-	// tryTurnsLockOf is tryTurnsLock for a tenant, where of some keys there is one for which nobody
-	// waits. awaitTurnsLockOf waits for who has it.
+	// tryTurnsLockOf is tryTurnsLock for a tenant, if one of some keys has no waiting jobs.
+	// awaitTurnsLockOf waits for the lock.
 	tryTurnsLockOf   = turnsLockOf(`pg_try_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0))`)
 	awaitTurnsLockOf = turnsLockOf(`pg_advisory_xact_lock(hashtextextended('pawl.turns/'||$1::text, 0)) IS NOT NULL`)
 
-	// turnsLockPatience is for how long a submission waits for the turns lock. Who has it may be
+	// turnsLockPatience is how long a submission waits for the turns lock. Its holder may be
 	// frozen.
 	turnsLockPatience = `SET LOCAL lock_timeout = '1s'`
 )
@@ -160,9 +160,9 @@ SELECT set_config('job.payer', $1::text, true) WHERE CASE
 	THEN ` + lock + ` ELSE false END`
 }
 
-// passing is the query that hands on what the tasks have given back that finished before it. With a
-// claim, which has come before it, too, those who get a turn are claimed at once as far as there
-// are slots left.
+// passing is the query that hands on the turns of the tasks that finished before it. With a claim,
+// which also came before it, the jobs that get a turn are claimed at once as long as slots are
+// free.
 func passing(eff *store.Effects, claim *claiming) *query {
 	each := func(r *reader) {
 		eff.Owed = r.bool() || eff.Owed
@@ -202,15 +202,15 @@ func freeOf(key string) string {
 		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = ` + payer + ` AND t.key = ` + key + `)`
 }
 
-// passOn hands the turns that finishTasks took back to those who wait for them, in the same
-// transaction: what [turns.Keys.Hand] says of tasks of one owner who are under one limit each, and
-// so need to be compared with nobody. The keys for which others wait it leaves owed, and those
-// where it meets a job that somebody else has locked: it waits for none, for it has locked jobs
-// itself.
+// passOn hands the turns that finishTasks took back to the jobs that wait for them, in the same
+// transaction. It decides as [turns.Keys.Hand] does for the tasks of one owner that are under one
+// limit each, and so need no comparison with others. The keys for which others wait it leaves owed,
+// and those where it meets a job that somebody else has locked: it waits for none, for it has
+// locked jobs itself.
 //
-// passOnClaimed comes after a claim, whose first parameters it has: it gives those who get a turn,
-// and are what the claim asks for, to the session of the claim as long as there are slots. That is
-// one write of a row instead of two.
+// passOnClaimed comes after a claim and has the claim's first parameters. A job that gets a turn,
+// and fits the claim, goes to the session of the claim as long as there are slots. That is one
+// write of a row instead of two.
 var (
 	passOn = passingOn(``, `false`, ``, `
 SELECT (SELECT count(*) FROM owed) > 0, m.queue, m.kind FROM (SELECT) one LEFT JOIN moved m ON true

@@ -79,7 +79,7 @@ func (t *tx) join(c *changes, eff *store.Effects, qs ...*query) error {
 // A grouping is what becomes of groups whose rows are locked.
 type grouping struct {
 	groups []groups.Group
-	lines  []spot // of which they give other places than before
+	lines  []spot // the lines whose number of places changes
 }
 
 // put writes a group that stood otherwise before.
@@ -393,9 +393,9 @@ var (
 		AND j.grp = g.key AND ` + mayFail + ` ORDER BY j.until LIMIT 1)`)
 )
 
-// openGroups makes the groups that are not there, in the order of their keys, and locks those that
-// are. Of each it answers the time, whether it is new, and how it stands. Each row is found by its
-// key. writeGroups writes those that are locked.
+// openGroups makes the groups that are not there, in the order of their keys, and locks the others.
+// For each it answers the time, whether it is new, and its row. Each row is found by its key.
+// writeGroups writes those that are locked.
 //
 //	1 tenant  2 key  3 duty  4 probe  5 line  6 places  7 next  8 wake  9 document
 var (

@@ -14,8 +14,8 @@ import (
 // mostHanded bounds the keys that one transaction hands on.
 const mostHanded = 200
 
-// mostHeads bounds the jobs that one transaction looks at: it is shared among the owners, of whom
-// each has two at least, however many they are.
+// mostHeads bounds the jobs that one transaction looks at. The owners share it, but each has two at
+// least.
 const mostHeads = 2000
 
 // mostHandedOver bounds the jobs to which the changes of a call hand turns on.
@@ -25,8 +25,8 @@ const mostHandedOver = 200
 // owners together: see [turns.PerOwner].
 const lookAhead = 2
 
-// handOn hands turns on that are owed to those who wait for them, of one tenant and up to limit. It
-// is a transaction of its own, for it takes the tenant's turns lock before jobs.
+// handOn gives up to limit owed turns of one tenant to the jobs that wait for them. It is a
+// transaction of its own, for it takes the tenant's turns lock before jobs.
 func (s *Store) handOn(ctx context.Context, limit int) (paid int, eff store.Effects, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		paid, eff = 0, store.Effects{}
@@ -76,10 +76,10 @@ type handing struct {
 	closing map[spot]bool // lines through which nobody goes for now
 }
 
-// handOver writes changes, and in the same transaction hands on what they owe to those who wait for
-// turns: the turns lock is only tried, for it comes after the locks of jobs here. What is left it
-// owes, as without the lock, or where a job that is next is locked by somebody else, or where a
-// line is about to be closed: whether it is, say the groups, which are locked last.
+// handOver writes changes, and in the same transaction gives the turns that they free to the jobs
+// that wait for them. The turns lock is only tried, for it comes after the locks of jobs here. What
+// is left it owes, as without the lock, or where a job that is next is locked by somebody else, or
+// where a line is about to be closed: whether it is, say the groups, which are locked last.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h := handing{
 		limit: mostHandedOver, known: turns.Keys{},
@@ -308,7 +308,7 @@ func (h *handing) know(keys []string) []*query {
 	}
 }
 
-// others returns the keys that are not known yet of those who wait.
+// others returns the keys of waiting jobs that are not known yet.
 func (h *handing) others() (keys []string) {
 	seen := map[string]bool{}
 	for _, j := range h.rows {
@@ -322,8 +322,8 @@ func (h *handing) others() (keys []string) {
 	return keys
 }
 
-// note notes what becomes of those who waited in the lines of keys, and of what was served there
-// before.
+// note records what becomes of the jobs in the lines of keys, and of the shares that were served
+// there before.
 func (h *handing) note(keys []string, was map[string]map[string]float64, done turns.Decision) error {
 	for _, id := range done.Grant {
 		j := h.rows[id]
@@ -363,9 +363,9 @@ func (h *handing) note(keys []string, was map[string]map[string]float64, done tu
 // a time. Fewer are used up too soon.
 const plenty = 20
 
-// putOff lets the places ahead wait that those who got their turns have given back, where others
-// still stand in line who are ready for theirs. Jobs that are made ready some at a time take fewer
-// transactions, and nobody waits for them yet.
+// putOff delays the hand-off of places ahead that were given back, while other jobs in line are
+// ready for their turn. To make jobs ready in batches takes fewer transactions, and nothing waits
+// for them yet.
 func (h *handing) putOff(done turns.Decision) {
 	gone := map[job.ID]bool{}
 	for _, id := range done.Grant {
@@ -391,9 +391,9 @@ func (h *handing) take(j *job.Job, keys []string) {
 	}
 }
 
-// pickTurnsLock takes the turns lock of the tenant to whom turns are owed for the longest, of those
-// whose lock nobody holds, and says to the statements that follow which one it is. They begin after
-// that: see lockTurns.
+// pickTurnsLock takes the turns lock of a tenant to which turns are owed: of those whose lock is
+// free, the one that has waited the longest. It tells the next statements which tenant that is.
+// They begin after that: see lockTurns.
 const pickTurnsLock = `
 SELECT set_config('job.payer', d.tenant, true) FROM (
 	WITH RECURSIVE tenants AS (
@@ -415,8 +415,8 @@ SELECT set_config('job.payer', o.tenant, true),
 
 var (
 	// takeOwed takes what is owed of up to $1 keys, those that are owed for the longest, and says
-	// whether anybody waits for them. A debt that it sees was committed with what it is owed for,
-	// so it sees that, too, and so does whoever looks from now on.
+	// whether anybody waits for them. A debt that it sees was committed with its reason, so later
+	// statements see that reason, too.
 	takeOwed = `
 WITH keys AS MATERIALIZED (
 	SELECT o.key FROM (
@@ -445,8 +445,8 @@ SELECT k.key, t.owner, t.n FROM (
 ) k CROSS JOIN LATERAL (SELECT t.owner, count(*) AS n FROM pawl.turns t WHERE t.tenant = $1 AND t.key = k.key
 	GROUP BY t.owner OFFSET 0) t`
 
-	// anyOwed says whether debts are left. Where the oldest ones may wait, whoever owes others has
-	// said so.
+	// anyOwed says whether debts are left. If the oldest may wait, the calls that owe the others
+	// have said so.
 	anyOwed = `SELECT EXISTS (SELECT FROM pawl.followups)
 	OR EXISTS (SELECT FROM (SELECT o.at FROM pawl.turns_owed o ORDER BY o.seq LIMIT 100) o
 		WHERE o.at <= pawl.clock()) OR ` + anyWalk + ` OR ` + anyLine

@@ -52,7 +52,7 @@ type wants struct {
 	late time.Duration // the room of all
 }
 
-// reserve gives moments to those who have none yet.
+// reserve gives moments to the asks that have none yet.
 func (t *tx) reserve(tenant string, asks []store.Ask, all []store.Reserved, wanted map[string]wants,
 	missing map[string]bool,
 ) error {

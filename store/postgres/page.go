@@ -25,9 +25,9 @@ var tables = map[string]struct{ alias, rows string }{
 
 // page returns the statement that finds the jobs of a page, in their order; empty: there are none.
 //
-// The statement merges sources, each of which holds jobs in the order that is asked for, and stops
-// when the page is full. OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes
-// from an index on to the rest, whatever statistics say.
+// The statement merges sources, which hold jobs in the order of the page, and stops when the page
+// is full. OFFSET 0 and LIMIT 1 keep the planner from turning the way around: it goes from an index
+// on to the rest, whatever statistics say.
 func (s *search) page(l lead) (sql string, args []any) {
 	var p params
 	var parts []string
@@ -110,8 +110,8 @@ func (s *search) walk(p *params, src source) string {
 	return sql
 }
 
-// edges returns the bounds within which a source's index is read. Of several columns they are only
-// where the reading begins, for PostgreSQL would not stop there.
+// edges returns the bounds within which a source's index is read. With several columns there is
+// only the bound where the reading begins, for PostgreSQL would not stop at the other.
 func (s *search) edges(src source) (low, high []any) {
 	var b bounds
 	switch src.key() {

@@ -29,7 +29,7 @@ func quiet(c net.Conn) bool {
 		return false
 	}
 	nothing := false
-	// Not raw.Read, which waits for whoever reads: the driver may do so in the background.
+	// Not raw.Read, which waits for another reader: the driver may read in the background.
 	err = raw.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

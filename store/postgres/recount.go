@@ -12,7 +12,7 @@ import (
 // Recount implements [store.Jobs]. What looks wrong is read again under the locks that protect it.
 func (s *Store) Recount(ctx context.Context, limit int) (n store.Recounted, eff store.Effects, err error) {
 	needs, groups := false, false
-	var tenants []string // of whom turns or lines look wrong
+	var tenants []string // whose turns or lines look wrong
 	err = s.call(ctx, everyone, func(t *tx) error {
 		needs, groups, tenants = false, false, nil
 		return t.commit(read(lookForWrong, func(r *reader) error {
@@ -90,9 +90,9 @@ func (s *Store) recount(ctx context.Context, limit int) (n int, eff store.Effect
 	return n, eff, nil
 }
 
-// mend gives back turns of a tenant that nobody has a use for, and owes free places to those who
-// wait beside them. While it holds the turns lock nobody gets turns and nothing that is owed is
-// paid: so it reads first what is free, and then what is owed.
+// mend gives back turns of a tenant that no job uses, and owes free turns to the jobs that wait for
+// them. While it holds the turns lock nobody gets turns and nothing that is owed is paid: so it
+// reads first what is free, and then what is owed.
 func (s *Store) mend(ctx context.Context, tenant string, limit int) (useless, unowed int, err error) {
 	err = s.write(ctx, everyone, func(t *tx) error {
 		useless, unowed = 0, 0

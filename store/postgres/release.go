@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// mostTurned bounds the groups of which one transaction has jobs go.
+// mostTurned bounds the groups from which one transaction releases jobs.
 const mostTurned = 100
 
 // lapse fails up to limit jobs that have waited for too long for what blocks them.
@@ -56,8 +56,8 @@ type turning struct {
 	held
 	was   groups.Group          // as it stood before
 	n     int                   // how many may
-	of    map[string][]*job.Job // that are locked, by their owners
-	found int                   // of those who were there by then; n + 1 are n at least
+	of    map[string][]*job.Job // the locked jobs, by their owners
+	found int                   // how many were there in time; n + 1 means more than n
 	later bool                  // some joined later
 }
 
@@ -215,8 +215,8 @@ func (g *turning) turn(freed *changes, failed map[string]*changes, now time.Time
 
 var (
 	// lapsing locks and answers up to $1 jobs that are to fail by now, as [groups.Group.Lapses]
-	// says with a patience $2, those first that were to fail first. Of those that somebody else has
-	// locked something else becomes.
+	// says with a patience $2, those first that were to fail first. A job that another call has
+	// locked is left to that call.
 	lapsing = store.SQL(`
 WITH x AS MATERIALIZED (
 	SELECT pawl.clock() AS now
@@ -234,12 +234,12 @@ WITH x AS MATERIALIZED (
 )
 SELECT ` + columns + ` FROM taken j ` + itsSpec)
 
-	// groupHeads locks and answers the jobs of groups that go next: from the owner on who comes
-	// after the one who went last, of each the oldest. It goes from owner to owner, and no further
-	// than jobs may go; of a few owners it looks at some more, where not all have as many.
+	// groupHeads locks and answers the jobs of groups that go next: the oldest of each owner,
+	// beginning after the owner that went last. It goes from owner to owner, and no further than
+	// jobs may go; of a few owners it looks at some more, where not all have as many.
 	//
 	//	1 tenants  2 keys  3 since when jobs must have been blocked  4 how many go
-	//	5 whether they fail: then none of which something may run
+	//	5 whether they fail: then no job whose program may still run
 	//	6 the owner of the one that went last
 	groupHeads = store.SQL(`
 WITH RECURSIVE owners AS (

@@ -248,7 +248,7 @@ func (in *insertion) insert() (qs []*query) {
 const mostAtOnce = 1000
 
 // fewestToWait is from how many jobs on a submission waits for the turns lock, for a second at
-// most: who has it may be frozen. To hand turns to so many afterwards takes longer and writes each
+// most: its holder may be frozen. To hand turns to so many afterwards takes longer and writes each
 // once more. Without the wait 17,000 of 20,000 tasks under 1,000 free keys were left in line.
 const fewestToWait = 50
 
@@ -297,10 +297,10 @@ func (in *insertion) labels() (l labelRows) {
 // row is left out of its text: a job without one does not pay for it.
 var insertJobs = inserting(false)
 
-// insertLimited is insertJobs for jobs some of whom are under limits. Where this transaction has
-// the turns lock, and nobody waits for turns of a key of which there are as many as its jobs want,
-// these have them at once: those of an order only where that is all they need. What is asked of
-// each row with IN is looked up, where a join might compare each with each.
+// insertLimited is insertJobs for jobs some of which are under limits. If this transaction has the
+// turns lock, no job waits for a key, and there are enough turns for all its jobs, these have their
+// turns at once; jobs of an order only if they need no other turn. IN makes PostgreSQL look up each
+// row, where a join might compare all pairs.
 //
 //	32 keys of its turns  33 that for which it waits first  34 that of its order  35 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
@@ -482,9 +482,10 @@ func (t *tx) submit(sub *store.Submission, limits checks) (answers []store.Submi
 	return answers, eff, nil
 }
 
-// forgetKeys deletes idempotency keys that are older than $1, those of all tenants: who finds only
-// its own reads past what the others have left. Each key that is made takes up to ten with it, so
-// they never pile up. It waits for nobody, and who waits for one of them has locked nothing yet.
+// forgetKeys deletes idempotency keys older than $1 of all tenants: a call that deleted only its
+// own tenant's would read past what the others have left. Each key that is made takes up to ten
+// with it, so they never pile up. It waits for nobody, and a call that waits for one of them has
+// locked nothing yet.
 const forgetKeys = `
 DELETE FROM pawl.idempotency i WHERE i.ctid = ANY (ARRAY(
 	SELECT k.ctid FROM pawl.idempotency k WHERE k.at < $1 ORDER BY k.at LIMIT 10 FOR UPDATE SKIP LOCKED

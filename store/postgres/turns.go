@@ -163,8 +163,8 @@ ON CONFLICT (tenant, key) DO UPDATE SET weights = excluded.weights,
 		THEN $4::int END
 RETURNING l.walked IS NOT NULL`
 
-// changeLimit changes a limit, and owes those who wait in its lines what it gives them now. Who
-// enters one meanwhile owes that itself.
+// changeLimit changes a limit, and owes the jobs in its lines the turns that it gives them now. A
+// job that enters a line meanwhile owes that itself.
 func (s *Store) changeLimit(ctx context.Context, tenant, key string,
 	change func(missing *bool) *query,
 ) (eff store.Effects, err error) {
@@ -196,7 +196,7 @@ func (s *Store) changeLimit(ctx context.Context, tenant, key string,
 	return eff, nil
 }
 
-// linesUnder is the query that owes those who wait for turns of limits what these have for them.
+// linesUnder is the query that owes the jobs in the lines of limits the turns that are free there.
 func (c *changes) linesUnder(tenant string, chosen func(of string) bool) *query {
 	return read(linesOf, func(r *reader) error {
 		if line := r.text(); chosen(job.LimitOf(line)) {

@@ -173,9 +173,9 @@ func (w *walkStep) queries() (qs []*query) {
 
 var (
 	// pickWalk says to the statements that follow which tenant's walk waits for the longest. Before
-	// its first step it waits for those who write for the tenant: jobs may be among what they have
-	// not committed yet, which were submitted when no limit was set. Who comes later waits for this
-	// transaction, and sees the limit. See [Store.prelude].
+	// its first step it waits for open transactions that write for the tenant: they may contain
+	// jobs that were submitted when no limit was set. A later transaction waits for this one, and
+	// sees the limit. See [Store.prelude].
 	pickWalk = `
 SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submissions/'||w.tenant,
 	0)) IS NOT NULL ELSE false END, set_config('job.payer', w.tenant, true) FROM (
@@ -184,8 +184,8 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 	FROM pawl.limits l WHERE l.walked IS NOT NULL ORDER BY l.walked_at LIMIT 1
 ) w`
 
-	// lockPayer takes the turns lock of the tenant: see lockTurns. It waits for who has it, for a
-	// walk that only goes on where nobody is at work might never do so.
+	// lockPayer takes the turns lock of the tenant: see lockTurns. It waits for the lock: a walk
+	// that goes on only while nobody else works might never do so.
 	lockPayer = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.turns/'||p.tenant, 0))
 		FROM (SELECT nullif(current_setting('job.payer', true), '') AS tenant) p WHERE p.tenant IS NOT NULL`
 

@@ -95,8 +95,8 @@ func (s *Store) chooseSorted(ctx context.Context, sr *search, leads []lead, key 
 	return best, nil
 }
 
-// estimate returns about how many jobs a lead has: exactly where they are less than look, and else
-// as the nearest ones lie. Of one that is in no order it is then the least number.
+// estimate returns about how many jobs a lead has: exactly if there are fewer than look, and
+// otherwise an estimate from the nearest ones. For a lead without an order that is a lower bound.
 func (s *Store) estimate(ctx context.Context, sr *search, l lead, look int, descending bool) (total float64,
 	exact bool, err error,
 ) {

@@ -59,7 +59,7 @@ const linesOf = `WITH RECURSIVE k (key) AS (
 	)
 	SELECT key FROM k WHERE key IS NOT NULL`
 
-// limit changes a limit, and owes those who wait in its lines what it gives them now.
+// limit changes a limit, and owes the jobs in its lines the turns that it gives them now.
 func (s *Store) limit(ctx context.Context, tenant, of string,
 	change func(*tx, *store.Effects) error,
 ) (store.Effects, error) {
@@ -78,7 +78,7 @@ func (s *Store) limit(ctx context.Context, tenant, of string,
 	return eff, nil
 }
 
-// changed owes those who wait in the lines of a limit what it gives them now.
+// changed owes the jobs in the lines of a limit the turns that it gives them now.
 func (t *tx) changed(tenant, of string, eff *store.Effects) error {
 	if job.Rated(of) {
 		return errors.Join(t.wake(tenant, eff), t.rerate(tenant, eff))
@@ -140,8 +140,8 @@ const keysInUse = `WITH RECURSIVE
 // keyInUse is one key, if it comes after another one.
 const keyInUse = `WITH k (key) AS (SELECT ?4 WHERE ?4 > ?2 AND ?3 > 0)`
 
-// usesOf reads who has turns of keys k and who waits for them, together with all limits and all
-// lines that are closed.
+// usesOf reads how many jobs have turns of keys k and how many wait for them, together with all
+// limits and all closed lines.
 const usesOf = `
 	SELECT 'held', k.key, t.owner, count(*) FROM k CROSS JOIN turns t ON t.tenant = ?1 AND t.key = k.key GROUP BY 2, 3
 	UNION ALL

@@ -72,7 +72,7 @@ const unpaid = `EXISTS (SELECT 1 FROM followups) OR EXISTS (SELECT 1 FROM walks)
 type owed struct {
 	seq         int64
 	debt        job.Debt
-	job         int64  // that owes it; 0: it is owed to those who wait for turns of a key
+	job         int64  // that owes it; 0: it is owed to the jobs that wait for turns of a key
 	tenant, key string // that key
 }
 

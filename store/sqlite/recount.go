@@ -150,7 +150,7 @@ func (t *tx) takeAway(wrong []heldTurn) (n int, err error) {
 	return n, nil
 }
 
-// oweUnowed owes free places to those who wait beside them.
+// oweUnowed owes free turns to the jobs that wait for them.
 func (t *tx) oweUnowed(lines []owed, limit int) (n int, err error) {
 	for _, l := range lines {
 		g := turns.Keys{}

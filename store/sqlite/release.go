@@ -156,8 +156,7 @@ func (t *tx) turnGroup(at spot, limit int, eff *store.Effects) (int, error) {
 	return len(going), t.putGroup(&g, was, eff)
 }
 
-// giveUp fails jobs of a group that a person has given up, but for those of which something may
-// run.
+// giveUp fails jobs of a group that a person has given up, except jobs whose program may still run.
 func (t *tx) giveUp(g *groups.Group, limit int, eff *store.Effects) (int, error) {
 	was := *g
 	rs, err := t.rows(`SELECT `+columns+

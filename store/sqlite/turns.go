@@ -103,9 +103,9 @@ func (t *tx) under(tenant string, n *store.New) ([]string, error) {
 	return slices.Compact(keys), nil
 }
 
-// oweTurns writes down that those who wait for turns of a key are to get what is free. One row is
-// enough for all who owe it, and a call writes it once. No change that waits to be written touches
-// these rows: it need not be written before.
+// oweTurns records that free turns of a key are owed to the jobs that wait for them. There is one
+// row for a key, and a call writes it once. Changes that wait to be written do not touch these rows
+// and need not be written first.
 func (t *tx) oweTurns(tenant, key string) error {
 	at := spot{tenant, key}
 	if t.owing[at] {
@@ -240,8 +240,8 @@ func (t *tx) waited(tenant string, keys []string) (map[string]bool, error) {
 	return waited, err
 }
 
-// fitting returns the keys of which there are turns for all jobs of a submission that want one, and
-// for which nobody waits.
+// fitting returns the keys with enough free turns for all jobs of a submission that want one, and
+// without waiting jobs.
 func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 	var wanted map[string]int
 	for i := range sub.Jobs {
@@ -274,8 +274,8 @@ func (t *tx) fitting(sub *store.Submission) (fits map[string]bool, err error) {
 	return fits, nil
 }
 
-// handOn hands the free turns of a key on to those who wait for them, and returns how many got
-// theirs. There is one writer, so nobody else does at the same time.
+// handOn gives the free turns of a key to the jobs that wait for them, and returns how many got
+// one. There is one writer, so nobody else does at the same time.
 func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	g := turns.Keys{}
 	if err := t.know(g, d.tenant, []string{d.key}); err != nil {
@@ -348,8 +348,8 @@ func (t *tx) handOn(d spot, most int, eff *store.Effects) (int, error) {
 	return len(h.Grant), t.serve(k, d, was)
 }
 
-// know reads the limits of keys, and who has turns of them, into g. Where there is no limit nobody
-// asks who has.
+// know reads the limits of keys, and the turns that jobs have of them, into g. Without a limit the
+// turns are not needed.
 func (t *tx) know(g turns.Keys, tenant string, keys []string) error {
 	all, err := t.limitsOf(tenant)
 	if err != nil {
@@ -373,7 +373,7 @@ func (t *tx) know(g turns.Keys, tenant string, keys []string) error {
 	}, tenant, keysDocument(limited))
 }
 
-// turnsKey is what is known of a key but for who has turns of it.
+// turnsKey returns all that is known of a key except the turns that jobs have.
 func (l limits) turnsKey(key string) *turns.Key {
 	k := &turns.Key{Limit: l.deciding(key), Held: map[string]int{}}
 	switch {
@@ -408,7 +408,7 @@ var firstOfOwners = `SELECT ` + columns + ` FROM json_each(?3) o CROSS JOIN jobs
 			AND h.owner = o.value ORDER BY h.priority, h.created, h.seq LIMIT ?4 + 0
 	)`
 
-// firstInOrder reads who is first in the line of an order, whoever the owners are.
+// firstInOrder reads the first job in the line of an order, of any owner.
 const firstInOrder = `SELECT ` + columns + ` FROM jobs j INDEXED BY jobs_order
 	WHERE j.line <> '' AND j.line GLOB 'order/*' AND j.tenant = ? AND j.line = ?
 	ORDER BY j.rank, j.priority, j.created, j.seq LIMIT 1`
@@ -428,11 +428,11 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 	return rs, err
 }
 
-// firsts reads the first jobs of each owner who waits in the line of a key, as many as most may go,
-// and returns how many of each. Those who keep turns are among them, wherever they stand. Of many
-// owners it reads those whose turn it is, and one more. In the line of an order there is one place,
-// and it is for the first of all. LIMIT is of an expression here and wherever jobs are changed: see
-// [tx.heads].
+// firsts reads the first jobs of each owner in the line of a key, up to most, and returns how many
+// it read of each. Jobs that keep turns are among them, wherever they stand. If there are many
+// owners, it reads those whose turn it is, and one more. In the line of an order there is one
+// place, and it is for the first of all. LIMIT is of an expression here and wherever jobs are
+// changed: see [tx.heads].
 func (t *tx) firsts(k *turns.Key, d spot, most int, keeping []row) (firsts []row, each int, err error) {
 	if job.Ordered(d.key) {
 		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
@@ -454,8 +454,8 @@ func (t *tx) firsts(k *turns.Key, d spot, most int, keeping []row) (firsts []row
 	return firsts, each, nil
 }
 
-// owners returns the owners who wait in the line of a key: all, or of many those who are looked at,
-// and one more.
+// owners returns the owners in the line of a key: all, or if there are many, those that are
+// considered, and one more.
 func (t *tx) owners(k *turns.Key, d spot) ([]string, error) {
 	many := k.MaxOwners(d.key) + 1
 	from := func(first string, most int) (owners []string, err error) {
@@ -490,7 +490,7 @@ func (t *tx) served(k *turns.Key, d spot) (doc string, err error) {
 	return doc, err
 }
 
-// serve writes what has been given by now.
+// serve writes how much each owner has been given.
 func (t *tx) serve(k *turns.Key, d spot, was string) error {
 	doc := ""
 	if k.Served != nil {

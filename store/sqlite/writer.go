@@ -34,9 +34,9 @@ type writer struct {
 	// held are the rows in custody worker, as they stand in the database: nobody else writes there,
 	// so the next change of a job need not read it again.
 	held map[job.ID]*row
-	// waiting is how many jobs wait in queues: in those of which somebody has asked for it.
+	// waiting is how many jobs wait in a queue, for the queues that a call has asked for.
 	waiting map[place]int
-	// limits are those of tenants of which somebody has asked for them.
+	// limits are the limits of the tenants that a call has asked for.
 	limits map[string]limits
 	// kept is whether jobs may keep turns while they wait for others. Nearly always none does, and
 	// nobody who hands turns on asks.
@@ -246,7 +246,7 @@ func (w *writer) savepoint(t *tx, f func(*tx) error) (failed, fatal error) {
 	return classify(failed), w.control("RELEASE call")
 }
 
-// forget forgets what is known of rows some of which were undone.
+// forget forgets what is known of rows: some of them were undone.
 func (w *writer) forget() {
 	clear(w.held)
 	clear(w.limits)

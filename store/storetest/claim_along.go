@@ -327,8 +327,8 @@ func claimAlongHanded(w *world) {
 	Check(w, w.s, acme)
 }
 
-// Of those whom changes make ready a call tells if it has not claimed them itself: one who gets a
-// turn, and one who is tried again.
+// A call announces the jobs that its changes make ready, unless it has claimed them itself: a job
+// that gets a turn, and a job that is tried again.
 func claimAlongNews(w *world) {
 	session := w.session()
 	held := w.turning(session, 3)

@@ -318,7 +318,7 @@ func followPayers(w *world) {
 	waits := idsOf(w.submit(jobs...))
 	w.endAll("first", job.Finished)
 	w.together(8, func(int) error {
-		// those who find all taken by others come back
+		// callers that find all taken by others come back
 		for late := time.Now().Add(time.Minute); time.Now().Before(late); {
 			_, effects, err := w.s.Pay(w.ctx, 13)
 			if err != nil {

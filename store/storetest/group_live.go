@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// blockedLive blocks a program of which something may still run.
+// blockedLive blocks a job whose program may still run.
 func (w *world) blockedLive(b *job.Block) job.Job {
 	w.Helper()
 	return w.blockLive(w.launched(), b)
@@ -152,7 +152,7 @@ func groupLimitNotLive(w *world) {
 	Check(w, w.s, acme)
 }
 
-// Between the owners of those who may go stand others, all of whose jobs joined too late for that.
+// Between the owners whose jobs may go stand others, whose jobs all joined too late.
 func groupLateOwners(w *world) {
 	t := w.tester()
 	early := w.blocked(2, full())

@@ -488,7 +488,7 @@ func leaseDue(w *world) {
 	session, other := w.session(), w.session()
 	due := func(what string, want time.Time) {
 		w.Helper()
-		for _, s := range []job.ID{session, other} { // whoever asks, and whatever it serves
+		for _, s := range []job.ID{session, other} { // for every session, whatever it serves
 			r := renewal(s)
 			if s == other {
 				r.Queues, r.Kinds, r.Machine = nil, nil, ""

@@ -217,8 +217,8 @@ func limitStarved(w *world) {
 	w.Errorf("it never gets both: %+v", w.job(both))
 }
 
-// keeping has a job of low priority keep its turn of key a in the line of key b, of which another
-// one, which runs, has the turn. One more waits for a.
+// keeping makes a job of low priority keep its turn of key a in the line of key b, whose turn a
+// running job has. A third job waits for a.
 func keeping(w *world) (keeps, waits, session job.ID, runs job.Job) {
 	w.limit(most("a", 1), most("b", 1))
 	session = w.session()

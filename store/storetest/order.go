@@ -37,7 +37,7 @@ var orderTests = []test{
 	{"by many at once", orderAtOnce},
 }
 
-// inOrder puts a job in order, as whoever submits jobs does.
+// inOrder puts a job in order, as a submission does.
 func inOrder(o job.Order, args string) option {
 	return func(n *store.New) {
 		spec := job.Spec{Kind: n.Job.Kind, Order: &o, Args: json.RawMessage(args)}
@@ -232,8 +232,7 @@ func orderLimited(w *world) {
 	holder := w.add(newTask(under("gpu")))
 	ids := w.addMany(3, ordered("k"), under("gpu", "tape"))
 	w.pay()
-	// The first of the order waits on, and whoever stands in the line of the limit goes by age
-	// there.
+	// The first of the order waits on, and jobs in the line of the limit go by age there.
 	w.inLine("gpu", ids[0])
 	w.inLine("order/k", ids[1:]...)
 	w.uses("order/k", 1, 2)
@@ -265,7 +264,7 @@ func orderLimited(w *world) {
 	for _, key := range []string{"gpu", "tape", "order/k"} {
 		w.uses(key, 0, 0)
 	}
-	// Of two orders each has one in the line of the limit.
+	// Two orders have one job each in the line of the limit.
 	w.submit(newTask(ordered("a"), under("gpu")), newTask(ordered("a"), under("gpu")),
 		newTask(ordered("b"), under("gpu")), newTask(ordered("b"), under("gpu")))
 	w.pay()
@@ -449,7 +448,8 @@ func orderBounded(w *world) {
 	checkTurns(w)
 }
 
-// orderAtOnce: whoever works, of an order one runs at a time, and they end as they were submitted.
+// orderAtOnce: with any number of workers, the jobs of an order run one at a time, and end in the
+// order of their submission.
 func orderAtOnce(w *world) {
 	const workers, keys, jobs = 6, 3, 90
 	batch := make([]store.New, jobs)

@@ -157,8 +157,8 @@ func overdueOwes(w *world) {
 	}
 }
 
-// overdueAll makes jobs of two tenants, many of which end in one call and so at one time, and
-// returns the rules that they have outlived with the ids that these find.
+// overdueAll makes jobs of two tenants; many of them end in one call and so at one time. It returns
+// the retention rules that they have outlived, and the ids that these find.
 func overdueAll(w *world) (kept []store.Kept, want []string) {
 	w.Helper()
 	found := map[string][]string{}
@@ -195,8 +195,8 @@ func overduePages(w *world) {
 	kept, want := overdueAll(w)
 	for _, limit := range []int{1, 2, 3, 20, 39, 40, 41, 1000} {
 		got := overdueIDs(w.overdue(limit, kept...))
-		// Jobs that ended at one time stand in the order of their submission, of which one call has
-		// one.
+		// Jobs that ended at one time stand in the order of their submission, and a call has one
+		// order.
 		for part := range slices.Chunk(got, 5) {
 			slices.Sort(part)
 		}

@@ -221,8 +221,8 @@ func groupPlaces(w *world) {
 	of("day")
 }
 
-// groupRerated: who waits for a moment far off does not wait for it when the rate is raised, or
-// there is none any more.
+// groupRerated: a job that waits for a distant moment stops waiting for it when the rate is raised
+// or removed.
 func groupRerated(w *world) {
 	key := "releases/" + full().Group(acme)
 	for name, change := range map[string]func(*world){

@@ -315,7 +315,7 @@ func sessionDuties(w *world) {
 		w.Errorf("a third one has it, with term %d", d.Term)
 	}
 
-	// Of those that drain none takes it from another, and each takes it where nobody has it.
+	// A draining session does not take it from another, and takes it if nobody has it.
 	w.command(other, store.Drain)
 	if again := w.duty(other, watch); again.Term != after.Term {
 		w.Errorf("the term went from %d to %d", after.Term, again.Term)

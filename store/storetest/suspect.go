@@ -334,7 +334,7 @@ func suspectCleared(w *world) {
 		before[i] = w.job(j.ID)
 	}
 	effects := w.clear(held...)
-	// Only what stands in another lane now is news for those who wait.
+	// Only a job that stands in another lane now is announced.
 	sameLines(w, effects.Ready, job.QueueKind{Queue: job.DefaultQueue, Kind: task},
 		job.QueueKind{Queue: job.DefaultQueue, Kind: "other"})
 	for _, j := range before {
@@ -426,7 +426,7 @@ func suspectClearedLate(w *world) {
 	}
 	w.sameBut(before[paused], 0, job.LaneTask)
 
-	// A job that was never taken from the process, and one of which it knows another epoch.
+	// A job that was never taken from the process, and a job that it knows under another epoch.
 	j := before[crashed]
 	for _, epoch := range []int64{0, j.Epoch - 3, j.Epoch, j.Epoch + 1, j.Epoch + 100} {
 		j.Epoch = epoch

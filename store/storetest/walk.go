@@ -37,8 +37,7 @@ var walkTests = []test{
 	{"by many at once", walkAtOnce},
 }
 
-// asItIs puts a job under the keys under which it stands by itself, as whoever submits jobs does.
-// It comes last.
+// asItIs puts a job under its own keys, as a submission does. It comes last.
 func asItIs(n *store.New) { n.Optional = n.Job.OwnKeys() }
 
 func spec(text string) option { return func(n *store.New) { n.Job.Request = []byte(text) } }

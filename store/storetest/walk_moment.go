@@ -6,8 +6,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// walkMoment: who waits for the moment of its launch waits for its turn, too, when a limit has
-// been set meanwhile.
+// walkMomentTurn: a job that waits for the moment of its launch waits for its turn, too, if a limit
+// was set meanwhile.
 func walkMomentTurn(w *world) {
 	w.limit(most("license", 5))
 	session := w.session()

@@ -196,8 +196,8 @@ func (w *world) claimOne(session job.ID) job.Job {
 func by(session job.ID) job.Fence { return job.Fence{Session: session} }
 
 // move is the change of j along states into a custody. Ends get the code that goes with them, and
-// BLOCKED and PAUSED resume where j stands or, when it has no such place, at the beginning. Of a
-// job that was claimed with the intent to launch it, nothing is launched.
+// BLOCKED and PAUSED resume where j stands or, when it has no such place, at the beginning. If a
+// job was claimed with the intent to launch it, nothing is launched.
 func move(j job.Job, f job.Fence, to job.Custody, states ...job.State) job.Change {
 	c := job.Change{Job: j.ID, From: j.Guard(f), To: to, Set: job.Patch{Over: j.Intended()}}
 	for _, s := range states {
@@ -390,11 +390,12 @@ func (w *world) due() int {
 	return n
 }
 
-// A standing job is one that stands where a test wants it, with those who may change it.
+// A standing job is at the place that a test wants, with the session and the fence that may change
+// it.
 type standing struct {
 	job.Job
 	session job.ID    // one that lives, and holds the job in custody worker
-	fence   job.Fence // of the one who may change the job now: the session, or the duty watch
+	fence   job.Fence // that may change the job now: of the session, or the duty watch
 }
 
 // places are one in each custody that jobs have until they end.
