@@ -77,7 +77,7 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 		return v, nil //nolint:nilerr // it has no files: that is no error of a view
 	}
 	v.Results = there(ctx, f.ResultsFS, f.Results)
-	if v.Folder = f.Folder; v.SystemSilent == nil { // who is silent need not be asked
+	if v.Folder = f.Folder; v.SystemSilent == nil { // a silent machine is not asked
 		v.Folder = there(ctx, f.FolderFS, f.Folder)
 	}
 	return v, nil

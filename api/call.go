@@ -90,7 +90,8 @@ func (a *answer) FlushError() error {
 }
 
 func (a *answer) hurry() {
-	a.control.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // what is not a connection knows no deadlines
+	//nolint:errcheck // what is not a connection has no deadlines
+	a.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 }
 
 func (a *answer) note(err error) error {

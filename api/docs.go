@@ -43,8 +43,8 @@ func (h *handler) make() error {
 
 // docsPolicy lets the page of /docs have its own scripts and styles, and ask this service, and
 // nothing else.
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // serveDocs adds what people and programs read about the API. It needs no login.
 func (h *handler) serveDocs() {

@@ -189,7 +189,7 @@ func send(ctx context.Context, w http.ResponseWriter, svc *pawl.Service, q pawl.
 		}
 		return out.Flush()
 	}
-	// who comes again before the first event goes on from here
+	// a client that reconnects before the first event goes on from here
 	if err := write("id: %s\nretry: %d\n\n", q.Cursor, retryAfter); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func checkText(r *http.Request) error {
 	if !isText(r.URL.Path) {
 		return bad("(path)")
 	}
-	query, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be read is refused by who reads it
+	query, _ := url.ParseQuery(r.URL.RawQuery) // what cannot be parsed is refused where it is used
 	for name, values := range query {
 		if !isText(name) || slices.ContainsFunc(values, notText) {
 			return bad("(query)")

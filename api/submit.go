@@ -107,7 +107,8 @@ func (h *handler) registerSubmit() {
 				},
 				"several": {
 					"several jobs",
-					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], "defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`,
+					`{"jobs": [{"arguments": ["1"]}, {"arguments": ["2"]}], ` +
+						`"defaults": {"command": ["echo"], "resources": {"minutes": 1}}}`,
 				},
 				"task": {"a task of a Go program", `{"kind": "mail", "args": {"to": "ada"}, "external_id": "mail-17"}`},
 			},

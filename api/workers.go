@@ -77,7 +77,7 @@ func (h *handler) tell(c store.Mode) func(context.Context, *workerInput) (*worke
 	}
 }
 
-// steers refuses who may not steer the processes of the service.
+// steers refuses callers that may not steer the processes of the service.
 func (h *handler) steers(c *call) error {
 	if !c.op.site || c.svc.Principal() == h.Service.Principal() {
 		return nil

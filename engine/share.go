@@ -89,7 +89,7 @@ func (h *sharing) cut(ctx context.Context, c store.Claim) (map[job.Lane]int, err
 func (h *sharing) waited() { h.over, h.again = nil, h.again+1 }
 
 // got compares what a claim asked for with what it got. If it got less than was ready, others have
-// taken or locked the rest. If nobody looked before, somebody looks when the answer that there is
+// taken or locked the rest. If no process looked before, one looks when the answer that there is
 // work for all is too old.
 func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
 	less := false

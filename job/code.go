@@ -199,7 +199,10 @@ var Codes = []CodeInfo{
 		AppDisabled, "said by handlers only, so far: the app was disabled", true,
 		"wait until it is enabled again, or run another version",
 	},
-	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask an administrator of this service"},
+	{
+		TenantSuspended, "said by handlers only, so far: the tenant was suspended", true,
+		"ask an administrator of this service",
+	},
 	{
 		HostUnknown, "before anything is done on the host of a system: its name is not resolved", true,
 		"correct host.address of the system (pawl get system NAME), or look at the name service",
@@ -267,7 +270,7 @@ var Codes = []CodeInfo{
 		"(memory, a fatal error that no handler can catch): look at the log of the processes that pawl history " +
 		"JOB names; correct it before it is run again"},
 	{
-		RecoveryLimit, "the job was interrupted, by crashes or by conditions that blocked it, more often than it may be", false,
+		RecoveryLimit, "crashes, or conditions that blocked it, interrupted the job more often than allowed", false,
 		"find out in its history what interrupts it before it is run again",
 	},
 	{

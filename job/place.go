@@ -44,9 +44,9 @@ func (s *System) Opens(name string) (what, remedy string) {
 		"give a path in " + roots + ", or add its folder to files " + edit
 }
 
-// RefusePlaces returns a problem for each place on a system that a spec names, from which it can take
-// no input or where it can put no results. The job belongs to a machine of the service; empty: to
-// any. Places with macros are left to the moment when the job is prepared.
+// RefusePlaces returns a problem for each place on a system that a spec names and cannot take
+// inputs from or put results in. The job belongs to a machine of the service; empty: to any. Places
+// with macros are left to the moment when the job is prepared.
 func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems []Problem) {
 	look := func(at, place string) {
 		system, name, ok := OnSystem(place)

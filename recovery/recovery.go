@@ -212,7 +212,7 @@ func (r *Recovery) run(ctx context.Context, f job.Fence) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case job.KindOf(err) == job.Fenced: // the next renewal tells whose it is
+	case job.KindOf(err) == job.Fenced: // the next renewal says which process has it
 		r.cfg.Log.Info("the process that has the duty now makes the tests", "duty", f.Duty)
 		return nil
 	}

@@ -124,9 +124,9 @@ func (s *sender) rouse() {
 	}
 }
 
-// take takes the announcements for one statement that may be told now, and returns when others may;
-// zero: none is left. What is announced from now on must be told again: who hears of these may look
-// before it was committed.
+// take takes the announcements that may be sent now, for one statement, and returns when others
+// may; zero: none is left. What is announced from now on must be sent again: the receivers of this
+// batch may look before that is committed.
 func (s *sender) take(now time.Time) (batch []announcement, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

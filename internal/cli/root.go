@@ -1,7 +1,7 @@
 // Package cli is the command line of pawl: the root command, what holds for all commands, and pawl
 // version. The commands themselves are in the packages below, one for each subject:
 //
-//	term      how a command ends and what it prints: exit codes, documents, tables, advice that can be typed
+//	term      how a command ends and what it prints: exit codes, documents, tables, advice
 //	target    where a command asks: a server, a process that has a folder, or the folder
 //	jobfile   files that describe jobs: read them, check them, explain their fields
 //	jobs      commands about jobs: submit, list, show, cancel and their like

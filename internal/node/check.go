@@ -223,8 +223,9 @@ func (c *checking) remedy(step string, code job.Code) string {
 		return fmt.Sprintf("look whether its SSH server runs (systemctl status ssh), and whether it listens on port %d; "+
 			"else correct host.port: %s", h.Port, edit)
 	case job.AuthenticationFailed:
-		return fmt.Sprintf("add the public half of one of these keys to ~/.ssh/authorized_keys of %s there (ssh-copy-id), or "+
-			"name the right ones in host.identities; a key with a passphrase is used by way of an agent alone", h.User)
+		return fmt.Sprintf("add the public half of one of these keys to ~/.ssh/authorized_keys of %s there "+
+			"(ssh-copy-id), or name the right ones in host.identities; a key with a passphrase works only through an agent",
+			h.User)
 	case job.ShellBroken:
 		return "look at the login shell and the login files of the account: ssh there, and run /bin/sh -c 'echo works'"
 	case job.ChannelRefused:

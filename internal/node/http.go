@@ -118,7 +118,7 @@ func (s *serving) peer(r *http.Request) (api.Caller, error) {
 	return api.Caller{Principal: g.Principal, Job: g.Job, Peer: api.PeerMay(g.Does)}, s.letIn(r, err)
 }
 
-// letIn logs who was not let in.
+// letIn logs refused callers.
 func (s *serving) letIn(r *http.Request, err error) error {
 	if err != nil {
 		s.log.InfoContext(r.Context(), "not let in", "error", err)

@@ -169,8 +169,8 @@ func (n *Node) socket(ctx context.Context) (net.Listener, error) {
 }
 
 // listen listens on a socket for its owner only. Nobody else uses the name, so a socket that is
-// there is dead. The name comes last: who finds it is heard, and never takes it for the name of a
-// process that died.
+// there is dead. The name is made last: a process that finds it is answered, and never takes it for
+// the socket of a dead process.
 func (d socketDir) listen(ctx context.Context, name string) (net.Listener, error) {
 	unnamed := d.socket("." + name)
 	if err := os.Remove(unnamed); err != nil && !os.IsNotExist(err) {
@@ -197,7 +197,7 @@ type socketListener struct {
 func (l *socketListener) Close() error {
 	gone := os.Remove(l.dir.socket(l.name))
 	if os.IsNotExist(gone) {
-		gone = nil // swept, by who came while this one left
+		gone = nil // another process swept it while this one left
 	}
 	return errors.Join(gone, l.Listener.Close(), l.dir.Close())
 }

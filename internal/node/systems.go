@@ -207,7 +207,7 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	return sys, err
 }
 
-// forget has the folders of the system found and made anew: somebody has removed them.
+// forget makes the next use find and make the folders of the system again: they were removed.
 func (y *system) forget() {
 	y.turn <- struct{}{}
 	y.ready = nil

@@ -159,7 +159,7 @@ func (g *Group) Record(t *Test, rate *job.Limit, now time.Time) bool {
 		return true
 	}
 	if g.Next.After(t.Began) && !g.Next.After(now) {
-		return true // the next test came to be due meanwhile: somebody wants to know anew
+		return true // the next test became due meanwhile: it was asked for again
 	}
 	// Tests keep to the times at which they are due, however long each takes: so there are as many
 	// as the policy says.

@@ -59,7 +59,7 @@ const (
 // other keys of the jobs that wait for these.
 type Keys map[string]*Key
 
-// A Key says who has turns of a key and who waits for one.
+// A Key holds the turns of a key and the jobs that wait for one.
 type Key struct {
 	// Limit decides how many turns there are. It is that of [job.Implied] where none is set; nil:
 	// there is no limit, and turns without end.
@@ -318,7 +318,7 @@ func newLine(k *Key, maxOwners int) *line {
 			}
 		}
 	}
-	// An owner who comes back has no claim to what others were given meanwhile.
+	// An owner who comes back does not catch up on what others were given meanwhile.
 	least := 0.0
 	if len(k.Served) > 0 {
 		least = slices.Min(slices.Collect(maps.Values(k.Served)))
@@ -377,8 +377,8 @@ func (l *line) before(a, b Waiter) bool {
 	) < 0
 }
 
-// past returns 1 for the owner who was served last, once it was served as often as its weight says:
-// it has had its part of the round.
+// past returns 1 for the owner served last, once it was served as often as its weight says: its
+// part of the round is over.
 func (l *line) past(owner string) int {
 	if r := l.round; owner == r.last && float64(r.times) >= l.weight(owner) {
 		return 1

@@ -23,7 +23,8 @@ func (h HTTP) client() *http.Client {
 	if h.Dial == nil {
 		t.Proxy = http.ProxyFromEnvironment
 	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	asked := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: t, CheckRedirect: asked}
 }
 
 // Test implements [recovery.Tester].

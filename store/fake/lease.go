@@ -92,9 +92,8 @@ func (t *tx) readyLines(r *store.Renew) (ready []job.QueueKind) {
 	return ready
 }
 
-// takeDuties keeps of the duties that a session holds those that are wanted, gives up the others,
-// and takes those that are free: that nobody alive holds, or only somebody who is to drain or to
-// stop while this session is not.
+// takeDuties keeps the wanted duties of a session, gives up its others, and takes free ones. A duty
+// is free if no live session holds it, or if its holder drains or stops and this session does not.
 func (t *tx) takeDuties(i session, wanted []string) (duties []store.Duty) {
 	for name, d := range t.duties {
 		if d.holder == i.ID && !slices.Contains(wanted, name) {
@@ -200,7 +199,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 	})
 }
 
-// left notes what there is to be told of by somebody who may have died before.
+// left adds to the effects what a session may have died before announcing.
 func (t *tx) left() {
 	for _, at := range t.spots(job.Ready) {
 		if len(t.eff.Ready) < store.MostUnserved {

@@ -259,7 +259,7 @@ const mostPassedOn = 1000
 // passOn hands on what the changes of an apply have given back, and owes what is more than it may.
 func (t *tx) passOn() error {
 	left, returned := mostPassedOn, slices.SortedFunc(maps.Keys(t.returned), name.compare)
-	t.returned = nil // what those give back who get a turn is owed
+	t.returned = nil // what the jobs that get a turn give back is owed
 	for _, at := range returned {
 		switch {
 		case len(t.at[spot{custody: job.Gate, line: at}]) == 0:

@@ -23,7 +23,7 @@ func (t *tx) startWalk(at name) {
 	}
 }
 
-// anyTurns reports whether somebody has a turn on which a limit would decide.
+// anyTurns reports whether a job has a turn on which a limit would decide.
 func (s *State) anyTurns(limit name) bool {
 	for at := range s.turns {
 		for _, span := range turns.Ranges(limit.name) {

@@ -320,8 +320,8 @@ func (t *tx) applyLimited(qs []*query, cs []asking, made *[]*asking, answers []s
 var lockedJobs = `SELECT pawl.clock(), ` + columns + ` FROM (` + living + ` WHERE j.id = ANY ($1::uuid[])) j ` + itsSpec
 
 // applyFences keeps the holders from being ended until the commit, and so the duties from changing
-// hands. Expiry and who takes over a duty lock the session FOR UPDATE; a renewal, which changes no
-// key, passes. One that has ended is not held: its changes are refused, and expiry removes it with
+// hands. Expiry and a takeover of a duty lock the session FOR UPDATE; a renewal, which changes no
+// key, passes. An ended session is not locked: its changes are refused, and expiry removes it with
 // jobs locked.
 const applyFences = `SELECT FROM pawl.sessions s
 	WHERE (s.id = ANY ($1::uuid[]) OR s.id = ANY (ARRAY(SELECT d.session FROM pawl.duties d
@@ -404,8 +404,8 @@ FROM judged m`)
 //	wish              not made: a wish stands on the row that the change had not met
 //	turns             not made: the job is under limits, and turns may come of it
 //
-//	1 job    4 state    7 duty  10 steps    13 state    17 data    21 resolved  25 the entries before the last
-//	2 epoch  5 custody  8 term  11 custody  14 lane     18 resume  22 result
+//	1 job    4 state    7 duty  10 steps    13 state    17 data    21 resolved  25 all entries but
+//	2 epoch  5 custody  8 term  11 custody  14 lane     18 resume  22 result       the last
 //	3 n      6 session  9 wish  12 digest   15 code     19 flags   23 work
 //	                                        16 message  20 delay   24 cause
 //

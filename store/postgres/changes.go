@@ -30,7 +30,7 @@ type changes struct {
 	later    []spot // the same, where that may wait for [store.FollowUpDelay]
 }
 
-// A maker is who makes a change, where that is not the same for all.
+// A maker is what makes a change, if that is not the same for all changes.
 type maker struct {
 	session job.ID
 	duty    string
@@ -221,11 +221,12 @@ func encode(v any) string {
 // writeRows writes rows as package job made them from those that are locked: the guard is for
 // defects only. writeEnds is the same where some of them have ended.
 //
-//	1 now     4 ids    7 state    10 n        13 claim       16 suspect  19 since  22 wish       25 code     28 result
-//	2 cause   5 epoch  8 custody  11 lane     14 attempt     17 launch   20 due    23 wished by  26 message  29 paths
-//	3 actor   6 n      9 epoch    12 session  15 recoveries  18 live     21 ended  24 resume     27 work
-//	30 ties   31 line  32 passed  33 session, 34 duty, 35 cause and 36 digest of the events  37 group  38 until
-//	39 owner of those in one
+//	1 now    5 epoch    9 epoch    13 claim       17 launch  21 ended      25 code     29 paths
+//	2 cause  6 n        10 n       14 attempt     18 live    22 wish       26 message  30 ties
+//	3 actor  7 state    11 lane    15 recoveries  19 since   23 wished by  27 work     31 line
+//	4 ids    8 custody  12 session 16 suspect     20 due     24 resume     28 result   32 passed
+//	33 session, 34 duty, 35 cause and 36 digest of the events  37 group  38 until
+//	39 owner of the jobs in a group
 //
 // 5 and 6 are those of the row before; a path is a JSON list of {state, custody, code, message,
 // data}.

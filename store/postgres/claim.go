@@ -59,7 +59,7 @@ func (c *claiming) queries(tell bool) []*query {
 		if r.values[0] == nil {
 			return nil
 		}
-		if len(c.jobs) == 8 { // who gets some mostly gets all that he asks for
+		if len(c.jobs) == 8 { // a claim that gets some mostly gets all that it asks for
 			c.jobs = slices.Grow(c.jobs, min(all, 500))
 		}
 		c.jobs = append(c.jobs, r.whole())
@@ -137,9 +137,9 @@ SELECT set_config('job.slots', CASE WHEN h.works THEN $2::text ELSE '' END, true
 //	1 id  2 session  3 queues  4 kinds  5 machine  6 tenants, NULL: all  7 lanes  8 slots
 //	9 the jobs that may be claimed, where some are named
 //
-// The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: who
-// comes second waits for the first, and then this statement finds the session ended, or expiry
-// finds these jobs.
+// The session's row is locked and its lease checked here. Expiry locks the same row FOR UPDATE: the
+// second waits for the first. Then this statement finds the session ended, or expiry finds these
+// jobs.
 var (
 	claimAlive = `
 WITH x AS MATERIALIZED (

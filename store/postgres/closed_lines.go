@@ -59,7 +59,7 @@ type owedLine struct {
 	set    bool           // there is one
 	closed bool
 	walks  bool // its limit takes in jobs that are there
-	waits  bool // somebody waits in it
+	waits  bool // jobs wait in it
 }
 
 // pay looks at lines, and returns what writes what becomes of them.
@@ -142,7 +142,7 @@ SELECT current_setting('job.payer', true), k.key FROM keys k`
 		` FROM pawl.groups g WHERE g.tenant = $1 AND g.line = ANY ($2::text[]) AND g.places >= 0 ORDER BY g.key
 			FOR UPDATE`
 
-	// isSet is the condition that somebody has set a limit: a closed line has one of its own.
+	// isSet is the condition that a limit was set: a closed line has one of its own.
 	isSet = `(l.places IS NULL OR l.set_most IS NOT NULL)`
 
 	// lineLimits returns how lines stand: the limit that is set for each, or for its family in $3,
@@ -157,8 +157,8 @@ LEFT JOIN LATERAL (SELECT coalesce(l.set_most, l.then_most, l.most) AS most FROM
 	WHERE l.tenant = $1 AND l.key = ANY (ARRAY[k.key, k.family]) AND ` + isSet + ` ORDER BY l.key = k.key DESC
 		LIMIT 1) s ON true`
 
-	// closeLines closes lines: 2 are keys, 3 the places that are left, 4 whether to take in the jobs
-	// that stand under the key by themselves. closeLimits sets the limits.
+	// closeLines closes lines: $2 are keys, $3 the places that are left, $4 whether to take in the
+	// jobs whose own key it is. closeLimits sets the limits.
 	closeLines = `
 INSERT INTO pawl.limits AS l (tenant, key, most, places, walked, walked_at, then_most, then_ahead)
 SELECT $1, s.key, 0, s.places, CASE WHEN s.walks THEN '00000000-0000-0000-0000-000000000000'::uuid END, CASE
@@ -169,9 +169,9 @@ ON CONFLICT (tenant, key) DO UPDATE SET places = excluded.places,
 	set_most = CASE WHEN l.places IS NULL THEN coalesce(l.then_most, l.most) ELSE l.set_most END,
 	set_ahead = CASE WHEN l.places IS NULL THEN coalesce(l.then_ahead, l.ahead) ELSE l.set_ahead END`
 
-	// closeLimits sets the limits of closed lines to what groups leave of the limit that is set for
-	// each, or for its family, as [job.Limit.Shut] says. A limit lets no job go while it, or that of
-	// its family, takes in jobs.
+	// closeLimits sets the limits of closed lines to what groups leave of the limit set for each,
+	// or for its family, as [job.Limit.Shut] says. A limit lets no job go while it, or that of its
+	// family, takes in jobs.
 	closeLimits = `
 UPDATE pawl.limits l SET most = CASE WHEN l.walked IS NULL THEN e.most ELSE 0 END, ahead = CASE
 	WHEN l.walked IS NULL THEN e.ahead ELSE 0 END,

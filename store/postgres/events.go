@@ -101,18 +101,18 @@ const (
 	// horizon finds the ord below which everything has been committed, and keeps it for the
 	// statement that reads the events, which must begin later.
 	//
-	// The oldest of all open transactions of the cluster would do, but anybody's long one would
-	// hold up the events. So who writes events takes a lock first, shared with all others who do,
-	// before it has a transaction id: those that hold it now are the ones to wait for, and who
-	// takes it later gets an id that is not below xmax. Ids in pg_locks have 32 bits; they are near
-	// xmax. A transaction has its id for a moment before the lock on that is to be seen, and longer
-	// where it waits for those who look at the locks: while somebody has the first lock alone, his
-	// id may be any that is open.
+	// The oldest of all open transactions of the cluster would do, but any long transaction would
+	// hold up the events. So a writer of events first takes a shared lock, before it has a
+	// transaction id: the transactions to wait for are those that hold it now, and a later one gets
+	// an id that is not below xmax. Ids in pg_locks have 32 bits; they are near xmax. A transaction
+	// has its id for a moment before its lock on the id is visible, and longer while it waits for
+	// readers of the locks: as long as only its first lock is visible, its id may be any open one.
 	//
-	// So it may fall, when somebody comes of whom less is known: what has been read by then is
-	// settled all the same ($2).
+	// So the horizon may fall, when a transaction comes of which less is known: what was read
+	// before is settled all the same ($2).
 	//
-	// The answer is whether somebody is to be waited for, and the ord that no event has reached.
+	// The answer is whether there is a transaction to wait for, and the ord that no event has
+	// reached.
 	horizon = `
 WITH s AS MATERIALIZED (
 	SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,

@@ -65,8 +65,7 @@ func (c *changes) expire(r *reader, n *int) error {
 	return err
 }
 
-// left are the queries that read into eff what is there to be told of by somebody who may have died
-// before.
+// left are the queries that read into eff what a session may have died before announcing.
 func left(eff *store.Effects) []*query {
 	return []*query{
 		read(linesReady, func(r *reader) error {

@@ -204,8 +204,8 @@ func freeOf(key string) string {
 
 // passOn hands the turns that finishTasks took back to the jobs that wait for them, in the same
 // transaction. It decides as [turns.Keys.Hand] does for the tasks of one owner that are under one
-// limit each, and so need no comparison with others. The keys for which others wait it leaves owed,
-// and those where it meets a job that somebody else has locked: it waits for none, for it has
+// limit each, and so need no comparison with others. It leaves keys owed if other jobs wait for
+// them, or if it meets a job that another transaction has locked: it waits for no lock, for it has
 // locked jobs itself.
 //
 // passOnClaimed comes after a claim and has the claim's first parameters. A job that gets a turn,

@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// The rows of groups are locked last of all, in the order of their keys. Who locks one before jobs
-// waits for none of these: it passes over those that somebody else has locked.
+// The rows of groups are locked last of all, in the order of their keys. A transaction that locks
+// one before jobs waits for no job: it passes over jobs that are locked.
 
 // A joining is a job that a change has blocked, and by what.
 type joining struct {
@@ -358,8 +358,8 @@ func (s *Store) trim(ctx context.Context, limit int) (eff store.Effects, err err
 		if err != nil || len(idle) == 0 {
 			return err
 		}
-		// Who joined before this transaction had the lock is seen by now, and who comes later opens
-		// the group anew.
+		// A job that joined before this transaction had the lock is visible now, and a later one
+		// opens the group again.
 		return t.commit(read(removeGroups, func(*reader) error { eff.Owed = true; return nil },
 			values(idle, func(s *spot) string { return s.tenant }), values(idle,
 				func(s *spot) string { return s.key })))
@@ -378,7 +378,7 @@ var (
 		AND l.key = ANY (ARRAY['` + job.RateReleases + `/' || g.key, '` + job.RateReleases + `/*'])
 		ORDER BY l.key = '` + job.RateReleases + `/*' LIMIT 1) l ON true`
 
-	// hasJobs says of a group g that some belong to it, and hasLine that somebody waits in its
+	// hasJobs is the condition that jobs belong to a group g, and hasLine that jobs wait in its
 	// line, or to be made ready for that.
 	hasJobs = store.SQL(`EXISTS (SELECT FROM pawl.jobs j WHERE j.custody = {Recovery} AND j.tenant = g.tenant
 		AND j.grp = g.key OFFSET 0)`)
@@ -447,7 +447,8 @@ SELECT x.now, (SELECT min(o.next) FROM others o WHERE NOT o.along), ` + groupCol
 	SELECT o.tenant, o.key, o.next, o.doc, o.other FROM others o WHERE o.along
 ) g ON true ORDER BY g.other, g.next, g.tenant, g.key`
 
-	//	1 tenant  2 the key before the first  3 how many  4 the only key  5 the line that they close; NULL: all
+	//	1 tenant  2 the key before the first  3 how many  4 the only key
+	//	5 the line that they close; NULL: all
 	listGroups = store.SQL(`
 SELECT ` + groupColumns + `, w.jobs, w.oldest, b.behind FROM pawl.groups g CROSS JOIN LATERAL (
 	SELECT count(*) AS jobs, min(j.since) AS oldest FROM pawl.jobs j WHERE j.custody = {Recovery}

@@ -77,9 +77,10 @@ type handing struct {
 }
 
 // handOver writes changes, and in the same transaction gives the turns that they free to the jobs
-// that wait for them. The turns lock is only tried, for it comes after the locks of jobs here. What
-// is left it owes, as without the lock, or where a job that is next is locked by somebody else, or
-// where a line is about to be closed: whether it is, say the groups, which are locked last.
+// that wait for them. The turns lock is only tried, for it comes after the locks of jobs here. The
+// rest stays owed: all without the lock, and otherwise where the next job is locked by another
+// transaction, or where a line is about to be closed. The groups, which are locked last, say
+// whether it is.
 func (t *tx) handOver(c *changes, eff *store.Effects) error {
 	h := handing{
 		limit: mostHandedOver, known: turns.Keys{},
@@ -126,9 +127,9 @@ func (c *changes) closing() (lines map[spot]bool) {
 	return lines
 }
 
-// toHandOn returns the keys of a tenant that changes have given back, or in whose lines somebody
-// has come to stand, and what else they owe: keys of other tenants, and those of lines that are
-// about to be closed.
+// toHandOn returns the keys of a tenant that changes gave back, or whose lines jobs have entered.
+// others is what else the changes owe: keys of other tenants, and of lines that are about to be
+// closed.
 func (c *changes) toHandOn(closing map[spot]bool) (tenant string, keys []string, others []spot) {
 	for _, s := range c.handOn {
 		switch {
@@ -221,7 +222,7 @@ func (h *handing) hand(t *tx, heads string) error {
 	}
 	all := slices.Concat(free, closed)
 	done := h.known.Hand(all, h.limit)
-	if missed { // some left the line before they were locked, and who stands behind them was not looked at
+	if missed { // some left the line before they were locked, and the jobs behind them were not read
 		done.Again = all
 	}
 	return h.note(free, was, done)
@@ -468,18 +469,18 @@ func isClosing(tenant, of string) string {
 	return of + ` = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = ` + tenant + `))`
 }
 
-// lineHeads locks and answers the first jobs in line for keys, of each owner some more than its
-// share of those who may go, and those who keep turns, wherever they stand: they have an index of
-// their own, which is nearly always empty. It goes from owner to owner, from one on, and never
-// along a line. In an order, whose first job goes whoever its owner is, it looks at that one alone.
-// Each row says how many jobs it has found, of whom some may have left the line before they were
-// locked; and what the time is by then.
+// lineHeads locks and answers the first jobs in line for keys: of each owner some more than its
+// share, and all jobs that keep turns, wherever they stand. These have an index of their own, which
+// is nearly always empty. It goes from owner to owner, from one on, and never along a line. In an
+// order only the first job goes, of any owner, so it looks at that one alone. Each row says how
+// many jobs it has found, and the time; some of the jobs may have left the line before they were
+// locked.
 //
 //	1 tenant  2 keys  3 how many may go  4 how many are looked at  5 keys of orders
-//	6 keys of which only those are wanted who keep turns
+//	6 keys of which only jobs that keep turns are wanted
 //	7 the owners from whom on  8 how many owners  9 how many jobs of a line however few may go
 //
-// lineHeadsFree passes over those that somebody else has locked.
+// lineHeadsFree passes over jobs that are locked.
 var lineHeads, lineHeadsFree = headsOfLines(`FOR UPDATE`), headsOfLines(`FOR UPDATE SKIP LOCKED`)
 
 // keeping is said of a job that keeps turns while it waits in the line of another key.

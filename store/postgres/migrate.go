@@ -129,16 +129,16 @@ type migrationFile struct {
 
 func (f migrationFile) Read(b []byte) (int, error) { return f.text.Read(b) }
 
-// Processes work while a schema is migrated. A migration that waits for a table keeps everybody who
-// comes after it from that table, too. So it does not wait for longer than lockPatience; then it is
-// undone, lets the others pass, and is tried again. An autovacuum gives way to it when it has
-// waited for deadlock_timeout, which is a second.
+// Processes work while a schema is migrated. While a migration waits for a table, every later
+// transaction waits behind it. So it waits for lockPatience at most; then it is rolled back, lets
+// the others pass, and is tried again. An autovacuum gives way to it when it has waited for
+// deadlock_timeout, which is a second.
 const (
 	lockPatience = 2 * time.Second
 	lockTries    = 40
 )
 
-// patiently makes a step, and again when it met others who work.
+// patiently makes a step, and tries again when other transactions were in its way.
 func (m *Migrator) patiently(ctx context.Context, step func() error) error {
 	for try := 1; ; try++ {
 		err := step()

@@ -127,9 +127,9 @@ var (
 	FROM (SELECT pawl.clock() AS now) x CROSS JOIN unnest($2::text[], $3::text[]) WITH ORDINALITY k(key, family, i)
 		LEFT JOIN ` + rateOf + ` ON true LEFT JOIN pawl.moments m ON m.tenant = $1 AND m.key = k.key`
 
-	// lockRates keeps the rates of a tenant as they are. Who changes one locks out the others with
-	// setRates: nobody gives moments by what is said no more. What it guards is read in later
-	// statements, as after lockTurns.
+	// lockRates keeps the rates of a tenant as they are. A change takes the lock with setRates, so
+	// no moment is given by an old rate. What it guards is read in later statements, as after
+	// lockTurns.
 	lockRates = `SELECT pg_advisory_xact_lock_shared(hashtextextended('pawl.rates/'||$1::text, 0))`
 	setRates  = `SELECT pg_advisory_xact_lock(hashtextextended('pawl.rates/'||$1::text, 0))`
 

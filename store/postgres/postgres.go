@@ -108,8 +108,8 @@ var settings = map[string]string{
 }
 
 // limits keep a client that was cut off in the middle of a transaction from holding rows for long,
-// and tell who waits for one. What a statement finds after it has waited for a lock must be as it
-// is by then, whatever the database's owner has for a default, and calls write.
+// and end long waits for a lock. After a wait a statement must see the rows as they are then, and
+// calls write, whatever the defaults of the database are.
 var limits = map[string]string{
 	"default_transaction_isolation":       "read committed",
 	"default_transaction_read_only":       "off",
@@ -209,8 +209,7 @@ func (s *Store) prelude(t *tx) (qs []*query) {
 // everyone.
 func as(tenant string) *query { return do("SELECT set_config('job.tenant', $1, true)", tenant) }
 
-// writers is the key of the lock that everyone shares who writes events; see [horizon]. It has 32
-// bits.
+// writers is the key of the lock that all writers of events share; see [horizon]. It has 32 bits.
 func (s *Store) writers() int64 {
 	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + s.o.Schema)))
 }

@@ -197,7 +197,7 @@ DELETE FROM pawl.turns t WHERE (t.job, t.key || '') IN (
 	SELECT t.job, t.key FROM pawl.turns t WHERE t.tenant = $1 AND ` + useless + ` ORDER BY t.tenant, t.key
 		LIMIT $2) RETURNING t.key`
 
-	// linesUnowed returns those lines in which somebody waits and to which nothing is owed.
+	// linesUnowed returns the lines with waiting jobs to which nothing is owed.
 	linesUnowed = `
 SELECT k.key FROM unnest($2::text[]) k(key)
 WHERE EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = k.key)

@@ -180,7 +180,7 @@ func (t *tx) heads(gs []*turning) error {
 	return err
 }
 
-// turn has jobs go on, or fail by who gave them up, and returns how many.
+// turn releases jobs, or fails them if their group was given up, and returns how many.
 func (g *turning) turn(freed *changes, failed map[string]*changes, now time.Time) (int, error) {
 	going, last := groups.RoundRobin(slices.Sorted(maps.Keys(g.of)), g.of, g.Last, g.n)
 	if !g.GivenUp.IsZero() {

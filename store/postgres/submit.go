@@ -108,7 +108,7 @@ func exists(err error) bool {
 }
 
 // taken refuses a submission that gives a job the id of another tenant's. Row security hides that
-// one from who looks, and not from the insertion, which meets it again each time.
+// job from reads, but not from the insertion, which would meet it each time.
 func (t *tx) taken(sub *store.Submission) error {
 	ids, id := values(sub.Jobs, func(n *store.New) [16]byte { return n.Job.ID }), job.ID{}
 	err := t.send(as(everyone),
@@ -244,7 +244,7 @@ func (in *insertion) insert() (qs []*query) {
 }
 
 // mostAtOnce bounds the jobs of a submission that may have their turns at once: while they are
-// inserted nobody else hands turns on.
+// inserted, no other transaction hands turns on.
 const mostAtOnce = 1000
 
 // fewestToWait is from how many jobs on a submission waits for the turns lock, for a second at
@@ -287,9 +287,10 @@ func (in *insertion) labels() (l labelRows) {
 // insertJobs inserts the jobs of a submission with their first events. Arrays that are NULL, or end
 // early, have NULLs.
 //
-//	1 tenant  4 owner  7 stem   10 machine   13 external id  16 trace   19 request  22 needs   25 keys    of labels
-//	2 by      5 kind   8 app    11 priority  14 fingerprint  17 labels  20 delay    23 ties    26 values
-//	3 ids     6 name   9 queue  12 attempts  15 parent       18 notes   21 due      24 broken  27 their jobs
+//	1 tenant  5 kind  9 queue      13 external id  17 labels   21 due     25 keys of labels
+//	2 by      6 name  10 machine   14 fingerprint  18 notes    22 needs   26 values of labels
+//	3 ids     7 stem  11 priority  15 parent       19 request  23 ties    27 jobs of labels
+//	4 owner   8 app   12 attempts  16 trace        20 delay    24 broken
 //	28 now, if it has been read already  29 keys of limits  30 those of them that are set  31 watch
 //
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order
@@ -302,7 +303,8 @@ var insertJobs = inserting(false)
 // turns at once; jobs of an order only if they need no other turn. IN makes PostgreSQL look up each
 // row, where a join might compare all pairs.
 //
-//	32 keys of its turns  33 that for which it waits first  34 that of its order  35 its rank there, as [job.Job.RankAt] says
+//	32 keys of its turns  33 the key that it waits for first  34 the key of its order
+//	35 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true)
 
 func inserting(limited bool) string {

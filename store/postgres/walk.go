@@ -192,7 +192,7 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 	walksOf = `SELECT l.tenant, l.key, l.walked, l.walked IS NOT NULL FROM pawl.limits l
 		WHERE l.tenant = (SELECT current_setting('job.payer', true))`
 
-	// shareSubmissions is what those hold who write for a tenant $1: see pickWalk.
+	// shareSubmissions takes the lock that writers for a tenant $1 share: see pickWalk.
 	shareSubmissions = `SELECT pg_advisory_xact_lock_shared($2),
 		pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/'||$1::text, 0))`
 

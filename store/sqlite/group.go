@@ -23,8 +23,8 @@ const (
 	inItsLine = `FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = g.tenant
 		AND j.line IN (g.line, 'ahead/' || g.line)`
 
-	// tested holds of a group g that is tested when its time has come, and somebody of one that is
-	// there for people.
+	// tested is the condition that a group g is tested when its time has come, and somebody that it
+	// is shown to people.
 	tested   = `(g.places >= 0 OR EXISTS (SELECT 1 ` + inGroup + `))`
 	somebody = `(EXISTS (SELECT 1 ` + inGroup + `) OR g.places >= 0 AND EXISTS (SELECT 1 ` + inItsLine + `))`
 )

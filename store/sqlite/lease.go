@@ -134,9 +134,9 @@ func decode[T any](v driver.Value, list *[]T) error {
 	return nil
 }
 
-// takeDuties keeps of the duties held those that are wanted, gives up the others, and takes those
-// that are free: that nobody alive holds, or only somebody who is to drain or to stop while this
-// session is not.
+// takeDuties keeps the wanted ones of the held duties, gives up the others, and takes free ones. A
+// duty is free if no live session holds it, or if its holder drains or stops and this session does
+// not.
 func (t *tx) takeDuties(r store.Renew, c store.Mode, held []store.Duty, free []string) ([]store.Duty, error) {
 	var duties []store.Duty
 	for _, d := range held {
@@ -238,8 +238,8 @@ var isReady = store.SQL(`j.custody = {Ready}`)
 var nextReadyLine = store.SQL(`SELECT queue, kind FROM jobs INDEXED BY jobs_ready WHERE custody = {Ready}
 	AND (queue, kind) > (?, ?) ORDER BY queue, kind LIMIT 1`)
 
-// left reads into eff what is there to be told of by somebody who may have died before. It goes
-// along the ready index, a step for each line.
+// left reads into eff what a session may have died before announcing. It goes along the ready
+// index, a step for each line.
 func (t *tx) left(eff *store.Effects) error {
 	var l job.QueueKind
 	for range store.MostUnserved {

@@ -152,8 +152,9 @@ const usesOf = `
 	UNION ALL
 	SELECT 'shut', key, '', places FROM lines WHERE tenant = ?1 AND places IS NOT NULL`
 
-// behind counts who stands before a job in its line, and behindInOrder in that of an order;
-// behindReady who is claimed before it, and behindInGroup who was blocked before it in its group.
+// behind counts the jobs before a job in its line, and behindInOrder in the line of an order;
+// behindReady the jobs that are claimed before it, and behindInGroup those that were blocked before
+// it in its group.
 var (
 	behind = `SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?
 		AND line = ? AND owner = ?

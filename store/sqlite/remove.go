@@ -114,8 +114,8 @@ func (t *tx) newest() (jobs, events int64, err error) {
 	return jobs, events, err
 }
 
-// reserve sees to it that numbers are not given again: a cursor that somebody has would pass over
-// what got them. The highest ones are kept by rows of nobody while nothing higher is there.
+// reserve keeps numbers from being given again: an older cursor would pass over what got them.
+// Placeholder rows keep the highest numbers while nothing higher is there.
 func (t *tx) reserve(jobs, events int64) error {
 	for _, q := range []string{dropJob, dropEvent} {
 		if _, err := t.exec(q); err != nil {

@@ -18,7 +18,7 @@ import (
 type limits struct {
 	set   map[string]*job.Limit
 	shut  map[string]int   // how many places groups leave the lines that they close
-	walks map[string]int64 // how far those have come that take in jobs: to the job that was looked at last
+	walks map[string]int64 // the limits that take in jobs, and the last job that each has looked at
 	owed  map[string]bool  // lines to which it is owed what groups leave them
 }
 
@@ -196,7 +196,7 @@ func (t *tx) passOn(eff *store.Effects) error {
 	for at := range t.returned {
 		returned[at.tenant] = append(returned[at.tenant], at.key)
 	}
-	t.returned = nil // what those give back who get a turn is owed
+	t.returned = nil // what the jobs that get a turn give back is owed
 	for _, tenant := range slices.Sorted(maps.Keys(returned)) {
 		keys := returned[tenant]
 		waited, err := t.waited(tenant, keys)
@@ -204,7 +204,7 @@ func (t *tx) passOn(eff *store.Effects) error {
 			return err
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool { return waited[key] })
-		if len(keys) > 0 { // who comes from now on sees that they are free
+		if len(keys) > 0 { // later calls see that they are free
 			if _, err := t.run(`DELETE FROM served WHERE tenant = ? AND key IN (SELECT value FROM json_each(?))`,
 				tenant, keysDocument(keys)); err != nil {
 				return err
@@ -228,7 +228,7 @@ func (t *tx) passOn(eff *store.Effects) error {
 	return nil
 }
 
-// waited returns those of some keys in whose lines somebody waits.
+// waited returns those of some keys that have waiting jobs.
 func (t *tx) waited(tenant string, keys []string) (map[string]bool, error) {
 	waited := map[string]bool{}
 	err := t.query(`SELECT k.value FROM json_each(?2) k

@@ -45,7 +45,7 @@ func (t *tx) oweWalk(tenant, key string, eff *store.Effects) error {
 	return err
 }
 
-// anyTurns reports whether somebody has a turn on which a limit would decide.
+// anyTurns reports whether a job has a turn on which a limit would decide.
 func (t *tx) anyTurns(tenant, limit string) (bool, error) {
 	for _, s := range turns.Ranges(limit) {
 		if found, err := t.exists(`SELECT 1 FROM turns WHERE tenant = ? AND key >= ? AND key < ? LIMIT 1`, tenant,

@@ -39,7 +39,7 @@ type writer struct {
 	// limits are the limits of the tenants that a call has asked for.
 	limits map[string]limits
 	// kept is whether jobs may keep turns while they wait for others. Nearly always none does, and
-	// nobody who hands turns on asks.
+	// a hand-off need not ask.
 	kept bool
 
 	err error // of closing; valid after done

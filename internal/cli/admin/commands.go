@@ -13,8 +13,8 @@ import (
 // have by themselves.
 func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
-		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(), lsCommand(),
-		applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
+		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(),
+		lsCommand(), applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
 		migrateCommand(), reconcileCommand(),
 	}
 }

@@ -27,7 +27,8 @@ type resourceKind struct {
 	columns      []string
 
 	check   func(doc json.RawMessage) (name string, err error)
-	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (become string, err error)
+	// apply returns what became of the document, such as "made"
+	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string, error)
 	list    list[resource]
 	get     func(ctx context.Context, at *target.Target, name string) (resource, error)
 	remove  func(ctx context.Context, at *target.Target, name string) error

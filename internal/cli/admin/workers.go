@@ -21,7 +21,7 @@ import (
 )
 
 // workerRule says how a worker is named.
-const workerRule = `WORKER is the id of a process as the list has it, or its host, or host:pid, if that is one process only.`
+const workerRule = `WORKER is the id of a process in the list, or its host or host:pid, if that is only one process.`
 
 func workersCommand() *cobra.Command {
 	cmd := workerList.by(&cobra.Command{

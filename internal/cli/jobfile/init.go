@@ -23,8 +23,8 @@ func initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init [program|script]",
 		Short: "Print a job file to begin with",
-		Long: `Init prints a job file that runs as it is, with every field that there is and what it means. It is for a program,
-unless a script is asked for.`,
+		Long: `Init prints a job file that runs as it is, with every field and what it means. It is
+for a program; pawl init script prints one for a script.`,
 		Example: `  pawl init script > job.yaml
   pawl run job.yaml`,
 		ValidArgs: []string{"program", "script"},

@@ -131,7 +131,7 @@ func tellPattern(out io.Writer, f job.Filter) {
 	}
 }
 
-// confirm asks whether it shall be done, where somebody is there to be asked.
+// confirm asks the user to confirm the action, on a terminal.
 func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Target, act pawl.Bulk) error {
 	if err := term.Answerable(cmd, "look with --dry-run, and then give --yes"); err != nil {
 		return err

@@ -114,7 +114,9 @@ in the list and in PATH. What cannot be looked at is listed with the reason.
 		Example: `  pawl output wordcount
   pawl output wordcount count.txt`,
 		Args: cobra.RangeArgs(1, 2),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			cmd *cobra.Command, args []string, part string,
+		) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return completePath(cmd, args[0])
 			}

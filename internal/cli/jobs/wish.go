@@ -175,8 +175,8 @@ func resubmitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resubmit [JOB]",
 		Short: "Submit the requests of jobs once more",
-		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it: the process that runs jobs in the
-folder does, or the next one.
+		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it:
+the process that runs jobs in the folder does, or the next one.
 
 ` + target.JobRule + "\n\n" + BulkRule,
 		Example: `  pawl resubmit wordcount

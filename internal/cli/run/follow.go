@@ -74,7 +74,7 @@ type logFile struct {
 }
 
 // openRegular opens a file in a folder. The program may have put something else in its place: a
-// pipe, at which the opening would wait for ever, or a link to a file of somebody else.
+// pipe, on which opening would wait for ever, or a link to another user's file.
 func openRegular(folder, name string) (*os.File, os.FileInfo, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {

@@ -55,8 +55,8 @@ the jobs. A job that waits for its turn says so; see pawl show.
 
 ` + jobfile.Rule + `
 
-Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some CANCELED; others as pawl help
-exit-codes says.`,
+Exit codes: 0 all FINISHED, 4 some left unfinished or paused, else 1 some FAILED, else 3 some
+CANCELED; for others see pawl help exit-codes.`,
 		Example: `  pawl run examples/wordcount/job.yaml
   pawl run --new examples/pi/jobs.yaml
   pawl run --jobs 1 examples/wordcount/job.yaml
@@ -237,8 +237,7 @@ func (r *run) attend(ctx context.Context, s *attachment, signals chan os.Signal)
 	slow.Stop()
 	if by, ok := errors.AsType[stopped](err); ok && by.signal == os.Interrupt && first && len(r.jobs) > 0 &&
 		len(r.jobs) == len(r.order) {
-		// The jobs are on the board, if only for a moment: who interrupts that is asked, as at any
-		// time later.
+		// The jobs are on the board, if only for a moment: an interrupt asks, as at any later time.
 		select {
 		case signals <- by.signal:
 			err = nil
