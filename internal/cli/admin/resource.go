@@ -26,7 +26,7 @@ type resourceKind struct {
 	switching    [2]string // what it means to enable and to disable it
 	columns      []string
 
-	check   func(doc json.RawMessage) (name string, err error)
+	check func(doc json.RawMessage) (name string, err error)
 	// apply returns what became of the document, such as "made"
 	apply   func(ctx context.Context, at *target.Target, name string, doc json.RawMessage, dryRun bool) (string, error)
 	list    list[resource]

@@ -93,7 +93,7 @@ func ExitTopic() *cobra.Command {
 		fmt.Fprintf(w, "  %d\t%s\n", c.Code, c.Meaning)
 	}
 	w.Flush()
-	text.WriteString("\nOf several jobs the worst counts: 4 before 1 before 3.")
+	text.WriteString("\nWith several jobs the worst code counts: 4 before 1 before 3.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: text.String()}
 }
 
