@@ -246,8 +246,7 @@ func programs(ctx context.Context, dir string, h host.Host, log *slog.Logger) (a
 	return c, err
 }
 
-// Places says where the files of programs are in a data folder. The whole folder is the service's
-// own.
+// Places says where the files of programs are in a data folder, which the service has for itself.
 func Places(dir string) app.Config {
 	return app.Config{
 		Files: backends.files(dir), Own: []string{dir},

@@ -110,8 +110,7 @@ func (k *peerKey) sign(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// check is [auth.Peers.Key] of a process that checks tokens: if there is no key, there are no
-// tokens.
+// check is [auth.Peers.Key] of a process that checks tokens: no key means that there are none.
 func (k *peerKey) check(ctx context.Context) ([]byte, error) {
 	key, err := k.known(func() (store.Resource, error) { return k.read(ctx) })
 	if job.KindOf(err) == job.NotFound {

@@ -209,8 +209,7 @@ func Occupied(ctx context.Context, dir string) bool {
 		c.Close()
 		return true
 	}
-	// The kernel's list shows the lock without taking it: to take it, even for a moment, could make
-	// another process fail that wants it.
+	// The kernel's list shows the lock. To try it could turn away another process that wants it.
 	info, err := os.Stat(filepath.Join(dir, "lock"))
 	if err != nil {
 		return false
