@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/app/pattern"
+	"github.com/pawl-jobs/pawl/app/share"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
@@ -80,6 +81,7 @@ type Kind struct {
 	steps    map[*ownStep]bool     // guarded by mu: under way, and left behind
 	ground   ground                // guarded by mu
 
+	copies  share.Copies // of inputs that several jobs share, on other machines
 	spreads sync.Map     // folders of jobs' folders that were made
 	hanging atomic.Int64 // how many checks of submissions wait for a file system that does not answer
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app/share"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
@@ -154,6 +155,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 		}
 		if noRoom(err) {
 			g.takeBack(ctx)
+			k.copies.Drop(ctx, s.sys.shared()) //nolint:errcheck // they are removed later
 			// it would wait in vain, and so would the jobs in the line that it closes
 			if size, fits := into.fits(ctx); !fits {
 				return engine.Fail(job.Entry{Code: job.FilesystemFull, Message: fmt.Sprintf(
@@ -402,6 +404,12 @@ func (e *changedError) Error() string {
 // file copies a file of an input to a name in the job's folder, and notes it. Where both are on one
 // far system and no sum is asked for, its content does not leave that.
 func (g *stager) file(ctx context.Context, from *origin, real, to, name, want string) error {
+	if info, err := from.fs.Stat(ctx, real); err == nil && from.sys == nil {
+		f := share.File{Owner: g.Local().Watch + " " + g.job.Tenant, FS: from.fs, Name: real, Info: info, SHA256: want}
+		if c, err := g.copies.Copy(ctx, g.sys.shared(), to, f, g.move); err == nil {
+			return g.record(ctx, to, name, want, c, nil)
+		}
+	}
 	c, err := files.Copy(ctx, g.sys.Host.Files(), to, from.fs, real,
 		files.CopyOptions{Progress: g.move, Whole: want != "", NoDigest: want == ""})
 	if _, ok := errors.AsType[*files.ReadError](err); ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pawl-jobs/pawl/app/share"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -29,6 +30,11 @@ type System struct {
 	Shell []string
 	// Profile holds lines of that shell that come before each program.
 	Profile string
+}
+
+// shared returns where copies of inputs are that several jobs share, beside the folders of tenants.
+func (y *System) shared() share.Place {
+	return share.Place{System: y.Watch, FS: y.Host.Files(), Folder: path.Join(y.Work, ".shared")}
 }
 
 // argv returns how a program is started on the system.

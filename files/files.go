@@ -9,7 +9,7 @@
 // The work on whole files and folders is written once, above that interface: [Copy], [Digest],
 // [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
 // [QuickLinker], [Copier], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing],
-// [Filler], [Loader], [RemoverOfMany], and [Sparse] of an open file.
+// [Stamper], [Filler], [Loader], [RemoverOfMany], and [Sparse] of an open file.
 //
 // [Source] is the contract for inputs that a URL names. It has no suite.
 //
@@ -25,6 +25,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -157,6 +158,14 @@ type Adopter interface {
 	// also the error if the two names are not on one file system, or if the file system cannot
 	// tell. The content is durable, the new name is not. Adopt never replaces, like [FS.Link].
 	Adopt(ctx context.Context, from, to string) error
+}
+
+// Stamper is a file system that can set when a file was last changed.
+type Stamper interface {
+	FS
+	// Stamp sets the time of the last change of a file, to the second. Whoever changes its content
+	// after that changes this time, too.
+	Stamp(ctx context.Context, name string, at time.Time) error
 }
 
 // Spreader is a file system that takes a hint where to lay files on the disk. Callers use [Spread].

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -58,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"what is in a folder is on its volume":     volume,
 		"a folder has the mode that it is given":   modes,
 		"there is room on a file system":           space,
+		"a file says when it was changed":          stamp,
 		"a folder is filled at once":               fill,
 		"many folders are filled at once":          fillMany,
 		"a folder is loaded at once":               load,
@@ -147,6 +149,25 @@ func putMode(t *testing.T, f files.FS, dir string) {
 		if info.Mode().Perm() != want {
 			t.Errorf("mode %o, want %o", info.Mode().Perm(), want)
 		}
+	}
+}
+
+func stamp(t *testing.T, f files.FS, dir string) {
+	s, ok := f.(files.Stamper)
+	if !ok {
+		t.Skip("it sets no times")
+	}
+	at, name := time.Unix(1e9, 0), path.Join(dir, "f")
+	if err := s.Stamp(t.Context(), name, at); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	must(t, f.Put(t.Context(), name, strings.NewReader("text"), files.PutOptions{Mode: 0o400}))
+	must(t, s.Stamp(t.Context(), name, at))
+	must(t, f.Link(t.Context(), name, name+"2"))
+	info, err := f.Stat(t.Context(), name+"2")
+	must(t, err)
+	if !info.ModTime().Equal(at) || info.Mode().Perm() != 0o400 || read(t, f, name) != "text" {
+		t.Errorf("it was changed at %s, mode %s", info.ModTime(), info.Mode())
 	}
 }
 

@@ -58,12 +58,13 @@ func (p *parts) copy(ctx context.Context, to *sftp.File) error {
 	if p.size == 0 {
 		return nil
 	}
-	if err := to.Truncate(p.size); err != nil { // it may end in a hole
-		return err
-	}
 	for at := int64(0); at < p.size; at += partSize {
 		n, err := p.fs.copyPart(ctx, p.from, to.Name(), at)
 		want := min(partSize, p.size-at)
+		if err == nil && n == cloned {
+			p.progress(int(p.size))
+			return nil
+		}
 		if err == nil && n == want {
 			p.progress(int(n))
 			continue
@@ -74,17 +75,27 @@ func (p *parts) copy(ctx context.Context, to *sftp.File) error {
 		}
 		return fmt.Errorf("%d bytes of %d: %w", n, want, errors.Join(err, errors.ErrUnsupported))
 	}
-	return nil
+	return to.Truncate(p.size) // it may end in a hole
 }
 
-// copyPart copies a part of a file to the same place in another one. It returns how many bytes it
-// read.
+// cloned stands for all bytes of a file: the copy shares them on the disk, until one is changed.
+const cloned = -1
+
+// copyPart copies a part of a file to the same place in another one, or all of it at once if the
+// file system can. It returns how many bytes it read.
 func (f *FS) copyPart(ctx context.Context, from, to string, offset int64) (int64, error) {
-	out, err := f.Shell(ctx, fmt.Sprintf("LC_ALL=C PATH=/usr/bin:/bin:/usr/local/bin:$PATH dd if=%s of=%s bs=%d "+
-		"skip=%d seek=%[4]d count=%d conv=notrunc,nocreat,sparse 2>&1; echo exit $?", quote(from), quote(to), blockSize,
-		offset/blockSize, partSize/blockSize))
+	script := fmt.Sprintf("dd if=%s of=%s bs=%d skip=%d seek=%[4]d count=%d conv=notrunc,nocreat,sparse 2>&1; echo exit $?",
+		quote(from), quote(to), blockSize, offset/blockSize, partSize/blockSize)
+	if offset == 0 {
+		script = fmt.Sprintf("if cp --reflink=always %s %s 2>/dev/null; then echo cloned; else %s; fi", quote(from), quote(to),
+			script)
+	}
+	out, err := f.Shell(ctx, paths+"LC_ALL=C; export LC_ALL; "+script)
 	if err != nil {
 		return 0, err
+	}
+	if out == "cloned\n" {
+		return cloned, nil
 	}
 	for line := range strings.Lines(out) {
 		number, _, ok := strings.Cut(line, " bytes")

@@ -52,6 +52,7 @@ var (
 	_ files.Divided = (*FS)(nil)
 	_ files.Moder   = (*FS)(nil)
 	_ files.Showing = (*FS)(nil)
+	_ files.Stamper = (*FS)(nil)
 )
 
 // A packet is as much of a file as one request carries.
@@ -506,6 +507,11 @@ func (f *FS) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
 		}
 		return c.Chmod(name, mode)
 	}, "chmod", name)
+}
+
+// Stamp sets when a file was last changed.
+func (f *FS) Stamp(ctx context.Context, name string, at time.Time) error {
+	return f.do(ctx, func(c *sftp.Client) error { return c.Chtimes(name, at, at) }, "stamp", name)
 }
 
 // Space does not count the blocks that are reserved for root.

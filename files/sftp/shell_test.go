@@ -108,3 +108,55 @@ func TestFilesQuota(t *testing.T) {
 		t.Errorf("put: %v, want EDQUOT", err)
 	}
 }
+
+// Where a file system can, a copy shares the content of the file on the disk, until one is changed.
+func TestFilesCloned(t *testing.T) {
+	mkfs, err := exec.LookPath("mkfs.xfs")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("it takes root, and mkfs.xfs of xfsprogs")
+	}
+	dir := own(t)
+	image, top := path.Join(t.TempDir(), "image"), path.Join(dir, "mounted")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 400<<20), os.Mkdir(top, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{mkfs, "-q", image}, {"mount", "-o", "loop", image, top}, {"chmod", "777", top}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("%q: %v: %s", args, err, out)
+		}
+		if args[0] == "mount" {
+			t.Cleanup(func() {
+				if out, err := exec.Command("umount", top).CombinedOutput(); err != nil {
+					t.Errorf("umount: %v: %s", err, out)
+				}
+			})
+		}
+	}
+	f := serve(t, "").files(t)
+	asked := shelled(f)
+	from, to, content := path.Join(top, "it's large"), path.Join(top, "copy"), strings.Repeat("content ", 4<<20)
+	if err := f.Put(t.Context(), from, strings.NewReader(content), files.PutOptions{Mode: 0o400}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := f.Space(t.Context(), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	size, err := f.CopyFile(t.Context(), from, to, files.PutOptions{Mode: 0o600}, func(n int) { sum += n })
+	if err != nil || size != int64(len(content)) || sum != len(content) || *asked != 1 {
+		t.Errorf("%d bytes, progress %d, %d scripts, %v", size, sum, *asked, err)
+	}
+	if after, err := f.Space(t.Context(), top); err != nil || before.Free-after.Free > 1<<20 {
+		t.Errorf("the copy takes %d bytes, %v", before.Free-after.Free, err)
+	}
+	if info, err := os.Stat(to); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.WriteFile(to, []byte("changed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(from); err != nil || string(got) != content {
+		t.Errorf("the original is not what it was: %d bytes, %v", len(got), err)
+	}
+}
