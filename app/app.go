@@ -81,6 +81,7 @@ type Kind struct {
 	steps    map[*ownStep]bool     // guarded by mu: under way, and left behind
 	ground   ground                // guarded by mu
 
+	away    sync.Map     // by watch when it was found that its machine cannot be reached
 	copies  share.Copies // of inputs that several jobs share, on other machines
 	spreads sync.Map     // folders of jobs' folders that were made
 	hanging atomic.Int64 // how many checks of submissions wait for a file system that does not answer

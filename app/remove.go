@@ -1,8 +1,14 @@
 package app
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"path"
+	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
@@ -22,7 +28,74 @@ func (k *Kind) made(y *System, j *job.Job) (made, error) {
 
 // Remove implements [engine.Remover]. It removes the job's folder, its results in the service's own
 // archive, and copies of results that were never published. Results in a folder of the user stay.
+// What is on a machine that cannot be reached goes when it can.
 func (k *Kind) Remove(ctx context.Context, j *job.Job) error {
+	if !elsewhere(j) || k.cfg.Remote == nil {
+		return k.remove(ctx, j)
+	}
+	since, away := k.away.Load(j.Watch)
+	if !away || time.Since(since.(time.Time)) > awayFor {
+		err := k.remove(ctx, j)
+		if kind := job.KindOf(err); kind != job.NotFound && silent(j, err) == nil || ctx.Err() != nil {
+			return err
+		}
+		k.away.Store(j.Watch, time.Now())
+	}
+	made, err := k.made(&System{}, j)
+	if err == nil {
+		err = files.RemoveAll(ctx, k.cfg.Files, made.results)
+	}
+	if err != nil {
+		return stays("files", j.ID, err)
+	}
+	note, err := json.Marshal(j)
+	dir := k.removals(j.Watch)
+	if err == nil {
+		err = k.cfg.Local.Host.Files().Mkdir(ctx, dir)
+	}
+	if err == nil {
+		err = k.cfg.Local.Host.Files().Put(ctx, path.Join(dir, j.ID.String()), bytes.NewReader(note),
+			files.PutOptions{Mode: 0o600})
+	}
+	return err
+}
+
+// awayFor is how long a machine that could not be reached is not asked to remove more.
+const awayFor = 10 * time.Second
+
+// removals returns the folder of notes of the jobs whose files on the machine of a watch have to be
+// removed: their rows are gone.
+func (k *Kind) removals(watch string) string {
+	return path.Join(k.cfg.Local.Work, ".removals", strings.ReplaceAll(watch, "/", "@"))
+}
+
+// removeLate removes what could not be removed on a system when its jobs were.
+func (k *Kind) removeLate(ctx context.Context, y *System) error {
+	fsys, dir := k.cfg.Local.Host.Files(), k.removals(y.Watch)
+	names, err := files.Names(ctx, fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range names {
+		var j job.Job
+		note, readErr := files.ReadFile(ctx, fsys, path.Join(dir, name), maxDescribed)
+		if readErr == nil {
+			readErr = json.Unmarshal(note, &j)
+		}
+		if readErr == nil {
+			readErr = k.remove(ctx, &j)
+		}
+		err = errors.Join(err, readErr)
+		if job.KindOf(readErr) == job.Unavailable {
+			return err
+		}
+		err = errors.Join(err, fsys.Remove(ctx, path.Join(dir, name))) // else a person has been told
+	}
+	k.away.Delete(y.Watch)
+	return err
+}
+
+func (k *Kind) remove(ctx context.Context, j *job.Job) error {
 	y, err := k.system(ctx, j)
 	if err != nil {
 		return err

@@ -480,6 +480,9 @@ func (x *watch) sweep(ctx context.Context) {
 	if err := x.kind.Sweep(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
 	}
+	if err := x.kind.removeLate(ctx, x.sys); err != nil && ctx.Err() == nil {
+		x.kind.cfg.Log.Warn("files of jobs that were deleted are left", "watch", x.sys.Watch, "error", err)
+	}
 	if err := x.kind.copies.Forget(ctx, x.sys.shared()); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of inputs that jobs share are kept for longer", "error", err)
 	}
