@@ -199,10 +199,7 @@ var Codes = []CodeInfo{
 		AppDisabled, "said by handlers only, so far: the app was disabled", true,
 		"wait until it is enabled again, or run another version",
 	},
-	{
-		TenantSuspended, "said by handlers only, so far: the tenant was suspended", true,
-		"ask an administrator of this service",
-	},
+	{TenantSuspended, "said by handlers only, so far: the tenant was suspended", true, "ask an administrator"},
 	{
 		HostUnknown, "before anything is done on the host of a system: its name is not resolved", true,
 		"correct host.address of the system (pawl get system NAME), or look at the name service",

@@ -235,8 +235,7 @@ var (
 	away = stepwise(week, 5, time.Minute, 5, 2*time.Minute, 0, 5*time.Minute)
 	// A connection that broke, which may well be there again.
 	broken = stepwise(week, 2, 10*time.Second, 10, 20*time.Second, 10, time.Minute, 0, 5*time.Minute)
-	// A host that refuses: each test is a failed login, and servers lock out accounts with too
-	// many.
+	// A host that refuses: each test is a failed login, and servers lock accounts with too many.
 	refusing = stepwise(week, 0, 5*time.Minute)
 )
 

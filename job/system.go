@@ -467,10 +467,8 @@ func (s *System) Refuse(r *Resources) []Problem {
 	}
 	var problems []Problem
 	if r.Nodes > 1 { // only a scheduler has several, and no runner is one
-		problems = append(problems, Problem{
-			"resources.nodes", strconv.Itoa(r.Nodes),
-			"is too many: system " + s.Name + " has no scheduler, so a job there has one node", "give 1",
-		})
+		why := "is too many: system " + s.Name + " has no scheduler, so a job there has one node"
+		problems = append(problems, Problem{"resources.nodes", strconv.Itoa(r.Nodes), why, "give 1"})
 	}
 	if s.Most == nil {
 		return problems

@@ -184,7 +184,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	}
 	far := newSystems(service.Store, machine, dir, log)
 	n.free = append(n.free, far.Close)
-	n.far, far.tenant = far, cmp.Or(service.Tenant, "default")
+	n.far, far.rates, far.tenant = far, service.Store, cmp.Or(service.Tenant, "default")
 	kind.Remote = far
 	service.Testers[app.TesterConnection] = far
 	service.Testers[app.TesterSpace] = space{service.Testers[app.TesterSpace], far}

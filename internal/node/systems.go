@@ -26,7 +26,8 @@ import (
 // systems are the systems on other machines that this process reaches. It keeps one connection to
 // each, however many jobs run there. It implements [app.Remote].
 type systems struct {
-	rows    rows
+	rows    store.Resources
+	rates   store.Reserver // of dials; nil: there are none
 	machine string // the id of the data folder
 	reached reached
 	dir     string // the data folder
@@ -53,14 +54,8 @@ type system struct {
 	ready *app.System   // nil: its folders are not known yet
 }
 
-// rows are what the database has of systems: their documents, and the rates of dials.
-type rows interface {
-	store.Resources
-	store.Reserver
-}
-
 // newSystems returns the systems of a data folder. It dials none of them.
-func newSystems(rows rows, machine, dir string, log *slog.Logger) *systems {
+func newSystems(rows store.Resources, machine, dir string, log *slog.Logger) *systems {
 	return &systems{
 		rows: rows, machine: machine, dir: dir, reached: reached{filepath.Join(dir, "reached")}, log: log,
 		open: map[string]*system{}, docs: map[string]job.System{}, changed: make(chan struct{}),
@@ -130,7 +125,10 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 // dials returns the machine of a system, which is dialed at its rate.
 func (s *systems) dials(tenant string, doc *job.System) (machine, error) {
 	allow := func(ctx context.Context) error {
-		return store.Await(ctx, s.rows, tenant, job.RateOf(job.RateDials, doc.Name), func(at time.Time) {
+		if s.rates == nil {
+			return nil
+		}
+		return store.Await(ctx, s.rates, tenant, job.RateOf(job.RateDials, doc.Name), func(at time.Time) {
 			s.log.Info("a connection waits for the rate of dials", "system", doc.Name, "until", at)
 		})
 	}
