@@ -7,13 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 func TestAwait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := fake.New(nil)
 		begin := time.Now()
 		var told []time.Duration
