@@ -248,8 +248,19 @@ func (s *Scheduler) StartController(tb testing.TB) {
 	}
 }
 
+// Left reports whether the node still has to clean up after a job. If the job runs again meanwhile,
+// its script may be removed.
+func (s *Scheduler) Left(id string) bool {
+	n, _ := strconv.Atoi(id)
+	names, _ := filepath.Glob(filepath.Join(s.dir, "spool", fmt.Sprintf("job%05d*", n)))
+	return len(names) > 0
+}
+
 // Log returns the end of what slurmctld has logged since it was last started.
 func (s *Scheduler) Log() string { return s.ctld.log.String() }
+
+// NodeLog returns the end of what slurmd has logged.
+func (s *Scheduler) NodeLog() string { return s.all[len(s.all)-1].log.String() }
 
 // Stop ends its jobs and its servers, and removes what it has in files.
 func (s *Scheduler) Stop() {
