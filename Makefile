@@ -99,11 +99,11 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 
 .PHONY: chaos
 chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sqlite, postgres); SEED repeats load and faults
-	$(GO) run ./internal/proof/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
+	CGO_ENABLED=0 $(GO) run ./internal/proof/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
 
 .PHONY: crashes
 crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos, or DB=ssh
-	$(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
+	CGO_ENABLED=0 $(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 # How Pawl is without a guard stands in NAME.mutants, beside NAME.go. CONTRIBUTING.md says how one is added.
 .PHONY: chaos-mutants
@@ -127,4 +127,4 @@ bench: build ## Measure throughput, latency, idle cost and programs with this bu
 
 .PHONY: bench-paper
 bench-paper: deps build ## Run 10,000 programs under a limit of 50, on both databases, also with outages and over SSH, and what other ways cost (within 18 minutes); OUT gets the runs as JSON, SVG a drawing
-	$(GO) run ./internal/proof/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')
+	CGO_ENABLED=0 $(GO) run ./internal/proof/paper -pawl ./pawl $(if $(OUT),-out '$(OUT)') $(if $(SVG),-svg '$(SVG)')

@@ -47,6 +47,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -124,12 +125,16 @@ type Answer struct {
 
 type handler struct {
 	Config
+	limiter   limiter
+	streams   chan struct{} // holds one for each stream
+	documents documents
+
+	// What is below is made by register at the first request: to make it takes longer than to answer
+	// most requests, and many processes have handlers that nobody asks.
+	registered sync.Once
 	mux        *http.ServeMux
 	api        huma.API
 	operations map[string]*operation // by the pattern of mux
-	limiter    limiter
-	streams    chan struct{} // holds one for each stream
-	documents  documents
 }
 
 // New returns the handler of all paths.
@@ -144,10 +149,15 @@ func New(c Config) http.Handler {
 	if c.Prefix = strings.Trim(c.Prefix, "/"); c.Prefix != "" {
 		c.Prefix = "/" + c.Prefix
 	}
-	h := &handler{
-		Config: c, mux: http.NewServeMux(), operations: map[string]*operation{},
+	return &handler{
+		Config:  c,
 		limiter: limiter{rate: c.Limits.Rate, burst: c.Limits.Burst}, streams: make(chan struct{}, c.Limits.Streams),
 	}
+}
+
+// register makes all operations, and the document about them.
+func (h *handler) register() {
+	h.mux, h.operations = http.NewServeMux(), map[string]*operation{}
 	h.api = humago.New(h.mux, h.humaConfig())
 	h.registerSubmit()
 	h.registerJobs()
@@ -168,12 +178,12 @@ func New(c Config) http.Handler {
 			op.public = false
 		}
 	}
-	return h
 }
 
 // ServeHTTP answers a request. It also survives a panic and counts the answer.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
+	h.registered.Do(h.register)
 	c := &call{id: requestID(r), own: h.Auth == nil, stops: h.stops, log: h.Log}
 	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))

@@ -60,7 +60,9 @@ func TestDocument(t *testing.T) {
 		}
 	})
 	t.Run("it has every operation", func(t *testing.T) {
-		doc := New(Config{}).(*handler).api.OpenAPI()
+		h := New(Config{}).(*handler)
+		h.register()
+		doc := h.api.OpenAPI()
 		for path := range doc.Paths {
 			// A document's path may be that of queues, which stands for those of the other kinds.
 			if !strings.HasSuffix(path, "/check") && path != "/v1/systems/{name}/files" { // which systems alone have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -120,12 +121,14 @@ func wait(t *testing.T, b *pgnotify.Broker, lines ...job.QueueKind) []job.QueueK
 	return got
 }
 
-// gather waits until every one of lines was told.
+// gather waits until every one of lines was told: first for any, so that it has asked for all, and
+// then for one after the other. Who waits for thousands looks at all of them each time one is told.
 func gather(t *testing.T, b *pgnotify.Broker, lines ...job.QueueKind) {
 	t.Helper()
-	for told := map[job.QueueKind]bool{}; len(told) < len(lines); {
-		for _, l := range wait(t, b, lines...) {
-			told[l] = true
+	told := wait(t, b, lines...)
+	for _, l := range lines {
+		if !slices.Contains(told, l) {
+			wait(t, b, l)
 		}
 	}
 }

@@ -106,7 +106,7 @@ func golist(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-buildvcs=false"}, args...)...)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as most builds are: it is compiled then
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -89,10 +90,18 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var root atomic.Pointer[string] // of the folders of all scripts
+	t.Cleanup(func() {
+		if dir := root.Load(); dir != nil {
+			_ = os.Remove(*dir) // package testscript does, unless -run leaves a script out
+		}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:           dir,
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
+			dir := filepath.Dir(env.WorkDir)
+			root.Store(&dir)
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")

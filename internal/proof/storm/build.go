@@ -51,11 +51,21 @@ func build(ctx context.Context, dir, without string, next bool) (*binaries, erro
 	if err := victims.Build(ctx, b.this, "-overlay", changed); err != nil {
 		return nil, err
 	}
-	if err := command(ctx, "", "go", "build", "-o", b.proxy, proxySource); err != nil || !next {
+	if err := buildProxy(ctx, b.proxy); err != nil || !next {
 		return b, err
 	}
 	b.next = filepath.Join(dir, "bin", "next")
 	return b, testenv.BuildNext(ctx, root, victims.Program, b.next, files)
+}
+
+// buildProxy builds toxiproxy.
+func buildProxy(ctx context.Context, binary string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, proxySource)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as most builds are: most of it is compiled then
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build toxiproxy: %w\n%s", err, text)
+	}
+	return nil
 }
 
 // awry has the go command take another file in place of that in which Now stands.

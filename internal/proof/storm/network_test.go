@@ -18,7 +18,7 @@ func TestNetworkThatHangs(t *testing.T) {
 		t.Skip("it builds toxiproxy")
 	}
 	bin := filepath.Join(t.TempDir(), "toxiproxy")
-	must(t, command(t.Context(), "", "go", "build", "-o", bin, proxySource))
+	must(t, buildProxy(t.Context(), bin))
 	n, err := newNetwork(bin, t.Logf)
 	must(t, err)
 	defer n.close()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,7 +24,11 @@ const Swept = "found what no wake-up told of"
 // build.
 func Build(ctx context.Context, binary string, flags ...string) error {
 	args := append(append([]string{"build", "-o", binary}, flags...), "github.com/pawl-jobs/pawl/"+Program)
-	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", args...)
+	if !slices.Contains(flags, "-race") {
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as most builds are: most of it is compiled then
+	}
+	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program that is attacked: %w\n%s", err, text)
 	}
 	return nil
