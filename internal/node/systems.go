@@ -28,7 +28,7 @@ import (
 type systems struct {
 	rows    store.Resources
 	rates   store.Reserver // of dials; nil: there are none
-	machine string // the id of the data folder
+	machine string         // the id of the data folder
 	reached reached
 	dir     string // the data folder
 	log     *slog.Logger

@@ -238,7 +238,7 @@ func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 		} else {
 			w.stray(ctx, name)
 		}
-		return nil //nolint:nilerr // it is no message of an end, and goes
+		return nil
 	}
 	if _, given := w.notified(name); given {
 		return nil
