@@ -96,13 +96,13 @@ type Config struct {
 	Tenants []string `key:"tenants"`
 	Slots   struct {
 		// jobs whose results are archived at once
-		Finish int `key:"finish" default:"16" min:"1" max:"10000"`
+		Finish int `key:"finish" default:"64" min:"1" max:"10000"`
 
 		// jobs that are launched at once
-		Launch int `key:"launch" default:"16" min:"1" max:"10000"`
+		Launch int `key:"launch" default:"64" min:"1" max:"10000"`
 
 		// jobs whose inputs are staged at once
-		Prepare int `key:"prepare" default:"16" min:"1" max:"10000"`
+		Prepare int `key:"prepare" default:"64" min:"1" max:"10000"`
 
 		// tasks that run at once; pawl serve and pawl worker run programs only, so it is of no use
 		// there

@@ -2,10 +2,13 @@ package node
 
 import (
 	"database/sql"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -54,5 +57,19 @@ func TestFolderOfANewerVersion(t *testing.T) {
 		if job.KindOf(err) != job.Newer || !strings.Contains(err.Error(), "use the newer Pawl") {
 			t.Errorf("opened %s: %v", what, err)
 		}
+	}
+}
+
+// A process that serves has as many slots as one that runs a job file.
+func TestSlotsOfTheConfiguration(t *testing.T) {
+	l, err := config.Load(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[job.Lane]int{
+		job.LaneFinish: l.Slots.Finish, job.LaneLaunch: l.Slots.Launch, job.LanePrepare: l.Slots.Prepare, job.LaneTask: l.Slots.Task,
+	}
+	if !maps.Equal(got, engine.DefaultSlots) {
+		t.Errorf("%v, want %v", got, engine.DefaultSlots)
 	}
 }
