@@ -45,14 +45,20 @@ func TestLogsThatArePipes(t *testing.T) {
 	if code := run.ProcessState.ExitCode(); code != term.ExitLeft {
 		t.Errorf("a run that is told to end exits with %d", code)
 	}
-	run = start()
-	logs := p.command("logs", "-f", "held")
-	if err := logs.Start(); err != nil {
-		t.Fatal(err)
+	for late := true; late; { // the program may have ended before logs looks
+		p.write("hold", "")
+		run = start()
+		logs := p.command("logs", "-f", "held")
+		var said strings.Builder
+		logs.Stderr = &said
+		if err := logs.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.letGo()
+		err := logs.Wait()
+		if late = strings.Contains(said.String(), "has no stdout: it is FINISHED"); err != nil && !late {
+			t.Errorf("pawl logs -f: %v: %s", err, said.String())
+		}
+		run.Wait() // it has shown what it had to
 	}
-	p.letGo()
-	if err := logs.Wait(); err != nil {
-		t.Errorf("pawl logs -f: %v", err)
-	}
-	run.Wait() // it has shown what it had to
 }

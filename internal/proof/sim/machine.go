@@ -290,8 +290,8 @@ func (m *machine) Start(ctx context.Context, c host.Command) (host.Process, erro
 		return host.Process{}, err
 	}
 	said := map[string]string{} // what the script says first
-	for _, l := range strings.Split(string(script), "\n")[:8] {
-		if name, v, ok := strings.Cut(l, "="); ok {
+	for l := range strings.Lines(string(script)) {
+		if name, v, ok := strings.Cut(strings.TrimSuffix(l, "\n"), "="); ok && said[name] == "" {
 			said[name] = v
 		}
 	}
