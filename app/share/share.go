@@ -1,8 +1,8 @@
 // Package share sends a large file that many jobs need to a system once. Each job gets a copy of
-// that copy, which takes no network. It is a copy and no link, for a program may write to its input.
+// that copy, which takes no network. It is a copy and no link: a program may write to its input.
 //
-// A shared copy is in a folder of the hour in which it was used last, under a name that follows from
-// what the file is on the machine of the service: its path, its number, its size, and when it was
+// A shared copy is in a folder of the hour of its last use, under a name that follows from what the
+// file is on the machine of the service: its path, its number, its size, and when it was
 // changed. Its own file says that it was changed long ago, so whoever changes it is found out. It
 // gets its name when it is whole. What a process leaves that dies before goes with the folder.
 //
@@ -78,10 +78,10 @@ type sending struct {
 	err  error
 
 	mu      sync.Mutex
-	waiting []func(n int) // guarded by mu: progress of those who wait for it
+	waiting []func(n int) // guarded by mu: progress of the jobs that wait for it
 }
 
-// tell shows to those who wait that bytes are on their way.
+// tell shows to the jobs that wait that bytes are on their way.
 func (s *sending) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *Copies) Copy(ctx context.Context, y Place, to string, f File, progress 
 
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// once calls place for one of those who need the same copy at the same time. The others wait for it.
+// once calls place for one of the jobs that need the same copy at the same time. The others wait.
 func (c *Copies) once(ctx context.Context, key string, place func(tell func()) (string, error), progress func(int),
 ) (string, error) {
 	s := &sending{done: make(chan struct{})}

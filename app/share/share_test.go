@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // far are files of a system.
@@ -73,7 +74,8 @@ func (w *world) copy(ctx context.Context, owner, want string) error {
 		return err
 	}
 	got, err := os.Stat(to)
-	if err != nil || got.Size() != Least || got.Mode() != 0o640 || sum.Load() != Least || c.Size != Least || c.SHA256 != want {
+	if err != nil || got.Size() != Least || got.Mode() != 0o640 || sum.Load() != Least || c.Size != Least ||
+		c.SHA256 != want {
 		w.t.Errorf("copied %+v, progress %d, %v, %v", c, sum.Load(), got, err)
 	}
 	return nil
@@ -158,8 +160,8 @@ func TestSenderCanceled(t *testing.T) {
 		}
 		return false
 	}
-	for !waits() {
-		time.Sleep(time.Millisecond)
+	if !testenv.Until(t.Context(), waits) {
+		t.Fatal("nobody waits for the job that sends")
 	}
 	cancel()
 	if err := errors.Join(<-errs, <-errs); !errors.Is(err, context.Canceled) {

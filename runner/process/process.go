@@ -317,7 +317,8 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 }
 
 // fate judges what taken.<a>.<n> holds.
-func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool.Words, err error) (runner.Fate, error) {
+func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool.Words, err error,
+) (runner.Fate, error) {
 	if err != nil || taken.Is("revoked", 1) {
 		return runner.Fate{}, err
 	}

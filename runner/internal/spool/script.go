@@ -47,9 +47,9 @@ room=$spool/` + Rooms + `/$name
 printf '%s\n%1000s' "$me" ' ' >"$room"
 `
 
-// tail runs the program and tells its end. The %s are: the program, lines that follow it, how much is read of
-// what the shell said, the quoted file for the program's stderr, and how much is read of that. It
-// starts no process but the program, unless that could not be started (dd) or a disk is full (ln):
+// tail runs the program and tells its end. The %s are: the program, lines that follow it, how much
+// is read of what the shell said, the quoted file for the program's stderr, and how much is read of
+// that. It starts no process but the program, unless that could not be started (dd) or a disk is full (ln):
 // starting processes is most of what a short program costs.
 const tail = `read -r began _ </proc/uptime
 %s
