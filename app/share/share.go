@@ -41,7 +41,7 @@ var ErrNot = errors.New("it is not shared")
 
 // A Place is where shared copies of a system are.
 type Place struct {
-	System string   // of which there is one of that name
+	System string   // its name and account
 	FS     files.FS // shares nothing unless it is a [files.Stamper]
 	Folder string
 }

@@ -29,7 +29,7 @@ func (w *world) large() {
 	}
 }
 
-// shared returns the shared copies on a system, of which a test may change one.
+// shared returns the shared copies on a system. A test may change one of them.
 func (w *world) shared(name string, s *testenv.SSH) []string {
 	w.t.Helper()
 	all, err := filepath.Glob(filepath.Join(w.work(name, s), "work", ".shared", "*", "*"))

@@ -189,7 +189,7 @@ func (w *watch) list(ctx context.Context) error {
 	return nil
 }
 
-// look reads what has come, and readies what can be told of it.
+// look reads new messages, and readies what can be told of them.
 func (w *watch) look(ctx context.Context) error {
 	w.mu.Lock()
 	exits := w.exits
