@@ -406,10 +406,12 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job)
 	}
 	switch {
 	case sys.Host.Kind == job.HostSSH:
-		j.Machine, j.Watch = sys.Host.From, sys.Watch()
+		j.Machine, j.Watch = sys.Host.From, sys.Watch("")
 	case s.cfg.Machine == "":
 		return job.Errorf(job.Invalid,
 			"system local: this process runs no programs: submit only tasks, or set Config.Machine")
+	case sys.Apart():
+		j.Machine, j.Watch = s.cfg.Machine, sys.Watch(s.cfg.Machine)
 	default:
 		j.Machine, j.Watch = s.cfg.Machine, s.cfg.Machine
 	}

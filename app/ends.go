@@ -130,11 +130,12 @@ type ending struct {
 	kept  []runner.Remnant // processes that asked to outlive it
 	stuck []runner.Remnant // processes of it that cannot be ended
 	said  string           // words of its launcher, if the program is gone
+	cause job.Code         // why a scheduler ended it
 }
 
 // ending returns the end of a program, with what a look at it has told.
 func (w *watched) ending(s runner.Status) ending {
-	o := ending{w: w, end: s.End, usage: s.Usage, said: s.Said, kept: s.Kept}
+	o := ending{w: w, end: s.End, usage: s.Usage, said: s.Said, kept: s.Kept, cause: s.Cause}
 	if w.told != nil {
 		o.end = w.told
 	}
@@ -203,15 +204,20 @@ func (x *watch) again(w *watched) {
 // of end.
 func (o *ending) change(f job.Fence) job.Change {
 	n := o.w.progress
-	n.End, n.Lost, n.Usage, n.Said = o.end, o.end == nil, o.usage, o.said
+	n.End, n.Lost, n.Usage, n.Said, n.Cause = o.end, o.end == nil, o.usage, o.said, o.cause
 	e := job.Entry{State: job.Archiving}
 	switch {
 	case o.end != nil && o.end.NotStarted != "":
 		e.Message = "the program could not be started"
 	case o.end != nil:
 		e.Message = fmt.Sprintf("ended with exit code %d", o.end.Code)
+		if o.cause != "" {
+			e.Message += ", by the scheduler: " + o.said
+		}
 	case o.w.killing:
 		e.Message = "the program was ended"
+	case o.cause != "":
+		e.Message = "the scheduler ended it: " + o.said
 	default:
 		e.Message = "the program is gone and left no exit code"
 	}
@@ -228,4 +234,22 @@ func (o *ending) change(f job.Fence) job.Change {
 		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready,
 		Set: job.Patch{Over: true}, Work: n.encode(),
 	}
+}
+
+// drop sends a job back to be launched again that a scheduler has forgotten before it began.
+func (x *watch) drop(ctx context.Context, w *watched) error {
+	answers, err := x.held.Apply(ctx, []job.Change{{
+		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), To: job.Ready, Work: progress{}.encode(),
+		Path: []job.Entry{{
+			State: job.SubmittingJob, Message: "the scheduler has forgotten it before it began: it is submitted again",
+		}},
+		Set: job.Patch{Over: true},
+	}})
+	if err != nil || answers[0].Outcome != store.OK && answers[0].Outcome != store.Diverted {
+		x.again(w) // a wish, or the next look, comes first
+		return x.unreachable(ctx, err)
+	}
+	x.forget(w.row.ID)
+	x.past[w.handle.Key] = true
+	return nil
 }

@@ -82,8 +82,8 @@ func (b *border) farSide(ctx context.Context, tenant string, p place, system str
 		return nil, err
 	}
 	if y.doc.Host.Kind == job.HostSSH && len(y.doc.Files) > 0 {
-		if y.sys, err = b.k.cfg.Remote.System(ctx, tenant, y.doc.Watch()); err != nil {
-			return nil, (&origin{sys: &System{Watch: y.doc.Watch()}}).fault(err)
+		if y.sys, err = b.k.cfg.Remote.System(ctx, tenant, y.doc.Watch("")); err != nil {
+			return nil, (&origin{sys: &System{Watch: y.doc.Watch("")}}).fault(err)
 		}
 		for _, name := range append([]string{path.Dir(y.sys.Work)}, y.doc.Files...) {
 			real, err := files.Real(ctx, y.sys.Host.Files(), name)

@@ -59,17 +59,22 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 			fate, unsettled = s.sys.Runner.Settle(context.WithoutCancel(ctx), key(&r.Job), s.dir)
 		}
 		full := k.full(ctx, k.workRoom(s, 0), err)
+		refused, wrong := errors.AsType[*runner.Refused](err)
 		switch {
 		case unsettled != nil:
 			return k.unsettled(ctx, r, errors.Join(err, unsettled))
 		case fate.Started:
 			return k.launched(ctx, r, s, fate.Handle)
+		case wrong:
+			return engine.Fail(job.Entry{Code: refused.Code, Message: refused.Error()}).Set(job.Patch{Over: true})
 		case ctx.Err() != nil:
 			return engine.Back().Set(job.Patch{Over: true})
 		case job.Blocking(full) != nil:
 			return k.trouble(ctx, s, job.LaunchFailed, "launch", full).Set(job.Patch{Over: true})
 		case errors.Is(err, runner.ErrArmed):
 			try-- // revoked by a run that the row has forgotten: the next number may be free
+		case try == launchTries && silent(&r.Job, err) != nil:
+			return k.trouble(ctx, s, job.LaunchFailed, "launch", err).Set(job.Patch{Over: true})
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
 			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " +
 				err.Error()}).Set(job.Patch{Over: true})

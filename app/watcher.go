@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ type watched struct {
 	names    []string         // of notices of its end
 	until    time.Time        // when its time is over, by the clock of this process; zero: never
 	missed   bool             // it was logged that its state cannot be told
+	expected time.Time        // when it is to begin, as was recorded
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -418,6 +420,10 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 				w.behind = s.Left
 			}
 			x.kill(w)
+		case w.told == nil && s.State == runner.Dropped:
+			if err := x.drop(ctx, w); err != nil {
+				return err
+			}
 		case w.told != nil, s.State == runner.Ended, s.State == runner.Lost:
 			over = append(over, w.ending(s))
 		case !w.missed:
@@ -435,14 +441,23 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 	e := job.Entry{State: job.Running}
 	if s.State == runner.Queued {
 		e = job.Entry{State: job.Queued, Message: s.Reason}
+		if !s.Expected.IsZero() {
+			e.Message += "; expected to begin at " + s.Expected.Format(time.RFC3339)
+		}
 	}
-	if e.State != w.row.State || e.State == job.Queued && e.Message != w.row.Message {
+	later := s.Expected.Sub(w.expected).Abs() > expectedStep && !s.Expected.IsZero()
+	if e.State != w.row.State || e.State == job.Queued && (later || !strings.HasPrefix(w.row.Message, s.Reason)) {
 		if _, err := x.move(ctx, w, w.progress, e); err != nil {
 			return err
 		}
+		w.expected = s.Expected
 	}
 	return x.time(ctx, w, s.Started)
 }
+
+// expectedStep is by how much the time is to change at which a job is expected to begin, before that
+// is recorded: schedulers think of another one each minute.
+const expectedStep = 10 * time.Minute
 
 // maxCompared is how many jobs are compared with their rows when a watch begins: the newest,
 // because after a restore the database knows least of them.

@@ -2,10 +2,10 @@ package host
 
 import "github.com/pawl-jobs/pawl/job"
 
-// A Trouble is why a machine cannot be reached. It says nothing about what runs there. Its kind is
+// A Trouble is why a machine, or the scheduler on it, cannot be reached. It says nothing about what runs there. Its kind is
 // [job.Unavailable].
 type Trouble struct {
-	// Code is the condition: job.HostUnknown to job.ToolsMissing.
+	// Code is the condition: job.HostUnknown to job.ToolsMissing, or job.SchedulerUnavailable.
 	Code job.Code
 	Err  error // what happened
 }

@@ -116,7 +116,7 @@ var edges = map[State][]State{
 	StagingInputs:    {StagingInputs, StagingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	StagingJob:       {StagingJob, SubmittingJob, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	SubmittingJob:    {SubmittingJob, Queued, Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
-	Queued:           {Queued, Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
+	Queued:           {Queued, SubmittingJob, Running, Archiving, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Running:          {Running, Queued, Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Archiving:        {Archiving, Finished, Waiting, Pending, Blocked, Paused, Failed, Canceled},
 	Blocked: {

@@ -28,20 +28,21 @@ type System struct {
 	// The machine on which its programs run.
 	Host Host `json:"host,omitzero"`
 
-	// The folder on an ssh host in which jobs have theirs. It begins with / or ~/, or with a
-	// variable such as $SCRATCH. ~ and variables are those of the account there. By default
-	// ~/.pawl.
+	// The folder in which jobs have theirs, on an ssh host or for Slurm. It begins with / or ~/, or
+	// with a variable such as $SCRATCH. ~ and variables are those of the account there. By default
+	// ~/.pawl on an ssh host, and a folder in the data folder on the machine of the service.
 	Work string `json:"work,omitempty" maxLength:"1024" example:"$SCRATCH/pawl"`
 
-	// What starts programs on an ssh host. process starts them at once, as processes of the
-	// account.
-	Runner string `json:"runner,omitempty" enum:"process" default:"process"`
+	// What starts programs. process starts them at once, as processes of the account. slurm
+	// submits them to Slurm, whose commands are on the host. The nodes need to see the work folder.
+	Runner string `json:"runner,omitempty" enum:"process,slurm" default:"process"`
 
-	// Variables that each program on an ssh host finds set, unless its job sets them.
+	// Variables that each program on an ssh host or in Slurm finds set, unless its job sets them.
 	Env map[string]string `json:"env,omitempty" maxProperties:"1000" example:"{\"OMP_NUM_THREADS\":\"4\"}"`
 
-	// The shell on an ssh host that reads profile and starts each program. By default [/bin/sh]. A
-	// login shell, such as [bash, -l], knows what the login files define, such as module.
+	// The shell on an ssh host or in Slurm that reads profile and starts each program. By default
+	// [/bin/sh]. A login shell, such as [bash, -l], knows what the login files define, such as
+	// module.
 	Shell []string `json:"shell,omitempty" maxItems:"16" example:"[\"bash\",\"-l\"]"`
 
 	// Lines of that shell that come before each program.
@@ -114,9 +115,24 @@ type Hop struct {
 	HostKeys []string `json:"host_keys,omitempty" maxItems:"16" example:"[\"ssh-ed25519 AAAAC3Nz…\"]"`
 }
 
-// Watch returns the name of the watch over the programs of a system on another machine:
-// SYSTEM/USER.
-func (s *System) Watch() string { return s.Name + "/" + cmp.Or(s.Host.User, s.Host.Address) }
+// Apart reports whether the programs of a system are watched apart from those that the service
+// starts itself: they are on another machine, or a scheduler has them.
+func (s *System) Apart() bool { return s.Host.Kind == HostSSH || s.Scheduled() }
+
+// Scheduled reports whether a scheduler starts the programs of a system.
+func (s *System) Scheduled() bool { return s.Runner == RunnerSlurm }
+
+// Starts returns the runner that starts the programs of a system.
+func (s *System) Starts() string { return cmp.Or(s.Runner, RunnerProcess) }
+
+// Watch returns the name of the watch over the programs of a system that is apart: SYSTEM/USER, or
+// SYSTEM/MACHINE for the scheduler of a machine of the service.
+func (s *System) Watch(machine string) string {
+	if s.Host.Kind != HostSSH {
+		return s.Name + "/" + machine
+	}
+	return s.Name + "/" + cmp.Or(s.Host.User, s.Host.Address)
+}
 
 // The words of a [System] and its [Host].
 const (
@@ -126,6 +142,7 @@ const (
 	ViaOpenSSH     = "openssh"
 	KeysEverywhere = "everywhere"
 	RunnerProcess  = "process"
+	RunnerSlurm    = "slurm"
 )
 
 // Defaults and bounds of a [System].
@@ -200,10 +217,11 @@ func (s *System) fill() {
 // local checks a system on the machine of the service: it has nothing that is for ssh.
 func (v *validation) local(s *System) {
 	h := &s.Host
-	for _, f := range []struct {
+	type field struct {
 		path string
 		set  bool
-	}{
+	}
+	fields := []field{
 		{"host.address", h.Address != ""},
 		{"host.port", h.Port != 0},
 		{"host.user", h.User != ""},
@@ -213,23 +231,43 @@ func (v *validation) local(s *System) {
 		{"host.keys", h.Keys != ""},
 		{"host.from", h.From != ""},
 		{"host.host_keys", len(h.HostKeys) > 0},
-		{"work", s.Work != ""},
-		{"env", len(s.Env) > 0},
-		{"shell", len(s.Shell) > 0},
-		{"profile", s.Profile != ""},
 		{"files", len(s.Files) > 0},
-	} {
+	}
+	if !s.Scheduled() {
+		fields = append(fields, []field{
+			{"work", s.Work != ""},
+			{"env", len(s.Env) > 0},
+			{"shell", len(s.Shell) > 0},
+			{"profile", s.Profile != ""},
+		}...)
+	}
+	for _, f := range fields {
 		if f.set {
 			v.add(f.path, "", "belongs to a host of kind ssh, not local", "remove it, or give host.kind: ssh")
 		}
 	}
-	v.runner(s.Runner)
+	if s.Scheduled() && s.Name == SystemLocal {
+		v.add("runner", s.Runner, "is not for system local, which starts programs at once", "give the system another "+
+			"name, such as cluster")
+	}
+	v.programs(s)
 }
 
-func (v *validation) runner(name string) {
-	if name != "" && name != RunnerProcess {
-		v.add("runner", name, "is unknown", "give "+RunnerProcess)
+// programs checks how the programs of a system run.
+func (v *validation) programs(s *System) {
+	if s.Work != "" {
+		v.work(s.Work)
 	}
+	if !slices.Contains([]string{"", RunnerProcess, RunnerSlurm}, s.Runner) {
+		v.add("runner", s.Runner, "is unknown", "give "+RunnerProcess+" or "+RunnerSlurm)
+	}
+	v.many("env", len(s.Env), maxVariables)
+	for _, k := range sortedKeys(s.Env) {
+		v.variable(member("env", k), k, "")
+		v.word(member("env", k), s.Env[k], "") // it may be secret
+	}
+	v.shell(s.Shell)
+	v.profile(s.Profile)
 }
 
 // remote checks a system that ssh reaches.
@@ -255,15 +293,7 @@ func (v *validation) remote(s *System) {
 				"shows it, or keys: everywhere")
 	}
 	v.name("host.from", h.From, 64)
-	v.work(s.Work)
-	v.runner(s.Runner)
-	v.many("env", len(s.Env), maxVariables)
-	for _, k := range sortedKeys(s.Env) {
-		v.variable(member("env", k), k, "")
-		v.word(member("env", k), s.Env[k], "") // it may be secret
-	}
-	v.shell(s.Shell)
-	v.profile(s.Profile)
+	v.programs(s)
 	v.many("files", len(s.Files), maxRoots)
 	for i, root := range s.Files {
 		at := fmt.Sprintf("files[%d]", i)
@@ -466,9 +496,12 @@ func (s *System) Refuse(r *Resources) []Problem {
 		return nil
 	}
 	var problems []Problem
-	if r.Nodes > 1 { // only a scheduler has several, and no runner is one
+	if r.Nodes > 1 && !s.Scheduled() {
 		why := "is too many: system " + s.Name + " has no scheduler, so a job there has one node"
-		problems = append(problems, Problem{"resources.nodes", strconv.Itoa(r.Nodes), why, "give 1"})
+		problems = append(problems, Problem{
+			"resources.nodes", strconv.Itoa(r.Nodes), why,
+			"give 1, or name a system with runner: slurm",
+		})
 	}
 	if s.Most == nil {
 		return problems
@@ -480,6 +513,9 @@ func (s *System) Refuse(r *Resources) []Problem {
 		}
 	}
 	m := s.Most
+	if s.Scheduled() {
+		over("nodes", float64(r.Nodes), float64(m.Nodes), fmt.Sprint(m.Nodes))
+	}
 	over("tasks", float64(r.Tasks), float64(m.Tasks), fmt.Sprint(m.Tasks))
 	over("cores", float64(r.Cores), float64(m.Cores), fmt.Sprint(m.Cores))
 	over("gpus", float64(r.GPUs), float64(m.GPUs), fmt.Sprint(m.GPUs))

@@ -340,7 +340,8 @@ func TestSystemHasOneNode(t *testing.T) {
 		"without bounds": {Name: "lab"}, "with bounds": {Name: "lab", Most: &job.Resources{Nodes: 4}},
 	} {
 		want := []job.Problem{{
-			"resources.nodes", "2", "is too many: system lab has no scheduler, so a job there has one node", "give 1",
+			"resources.nodes", "2", "is too many: system lab has no scheduler, so a job there has one node",
+			"give 1, or name a system with runner: slurm",
 		}}
 		if diff := cmp.Diff(want, s.Refuse(&job.Resources{Nodes: 2})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -189,6 +189,12 @@ type Suspender interface {
 	Resume(ctx context.Context, h Handle) error
 }
 
+// Tested is a runner whose scheduler may be away while its host answers.
+type Tested interface {
+	// Test returns nil if the scheduler answers. Otherwise the error is a [host.Trouble].
+	Test(ctx context.Context) error
+}
+
 // A Key names a launch. Both numbers begin at 1. Within an attempt, another launch follows only if
 // the one before was revoked.
 type Key struct {
@@ -308,13 +314,15 @@ type Status struct {
 	Left  []Remnant // processes still alive although State is Ended or Orphaned: kill them
 	Kept  []Remnant // processes alive that ask to be kept
 	// Said is the output of the runner's own process on the host, for people. It may be set when
-	// State is Lost.
+	// State is Lost. With Cause, these are the words of the scheduler.
 	Said string
 	// Cause is why a scheduler ended it; "" if that is not known, or if it ended by itself. It may be
 	// set when State is Ended or Lost.
 	Cause job.Code
 	// Reason says for people why the launch is Queued; "" if that is not known.
 	Reason string
+	// Expected is when a launch that is Queued is expected to begin; zero if that is not known.
+	Expected time.Time
 	// Started is when the launch began, by the clock of the calling process, and by how long it has
 	// been under way by the host's clock. It may be set when State is Active or Orphaned.
 	Started time.Time

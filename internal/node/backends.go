@@ -25,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/runner/slurm"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -40,13 +41,15 @@ var backends = struct {
 	files func(base string) files.FS
 	// inputs that are no files of it, but have a URL
 	sources []source
-	host    func(id, base string, ended func(host.Process)) (machine, error) // this machine
+	// this machine; programs get env in addition
+	host func(id, base string, env map[string]string, ended func(host.Process)) (machine, error)
 	// another machine; where host.via is openssh, the login is what reaches it
 	remote func(doc *job.System, by login, allow allow, log *slog.Logger) (machine, error)
 	// the login of a person in a host, for what runs on this machine, by a socket
 	login func(socket, host string) login
-	// launches programs on a machine; spool gets the messages of their ends, past the marks
-	runner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
+	// launch programs on a machine, by the name of the runner in documents of systems; spool gets
+	// the messages of their ends, past the marks
+	runners map[string]openRunner
 	// tells such a runner of this machine that a child has ended
 	exited func(runner.Runner, host.Process)
 	// what they get of the environment of this process
@@ -59,7 +62,7 @@ var backends = struct {
 	host:    openHost,
 	remote:  openSSH,
 	login:   func(socket, host string) login { return connection.Master{Socket: socket, Host: host} },
-	runner:  openRunner,
+	runners: map[string]openRunner{job.RunnerProcess: openProcess, job.RunnerSlurm: openSlurm},
 	exited:  func(r runner.Runner, p host.Process) { r.(*process.Runner).Exited(p) },
 	environ: hostlocal.Environ,
 }
@@ -212,8 +215,11 @@ type machine interface {
 	Close() error
 }
 
-func openHost(id, base string, ended func(host.Process)) (machine, error) {
-	c := hostlocal.Config{ID: id, Base: base}
+func openHost(id, base string, env map[string]string, ended func(host.Process)) (machine, error) {
+	c := hostlocal.Config{ID: id, Base: base, Env: hostlocal.Environ()}
+	for name, v := range env {
+		c.Env = append(c.Env, name+"="+v)
+	}
 	if ended != nil {
 		c.OnExit = func(e hostlocal.Exit) { ended(e.Process) }
 	}
@@ -241,7 +247,7 @@ type allow func(ctx context.Context) error
 func openSSH(doc *job.System, by login, allow allow, log *slog.Logger) (machine, error) {
 	at := &doc.Host
 	c := hostssh.Config{Config: connection.Config{
-		ID: doc.Watch(), Hop: connection.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
+		ID: doc.Watch(""), Hop: connection.Hop{Address: at.Address, Port: at.Port, User: at.User, HostKeys: at.HostKeys},
 		Agent: os.Getenv("SSH_AUTH_SOCK"), Allow: allow, Log: log.With("system", doc.Name),
 	}}
 	for _, h := range at.Jump {
@@ -282,7 +288,13 @@ func exists(name string) bool {
 	return err == nil
 }
 
-func openRunner(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error) {
+type openRunner func(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error)
+
+func openSlurm(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error) {
+	return slurm.Open(ctx, slurm.Config{Host: h, Spool: spool, Past: past, Log: log})
+}
+
+func openProcess(ctx context.Context, h host.Host, spool, past string, log *slog.Logger) (runner.Runner, error) {
 	_, exits := h.(*hostlocal.Host)
 	return process.Open(ctx, process.Config{Host: h, Spool: spool, Past: past, Exits: exits, Log: log})
 }

@@ -29,7 +29,7 @@ func (n *Node) checkSystem(ctx context.Context, doc *job.System) (job.SystemChec
 	defer cancel()
 	c := checking{doc: doc, SystemCheck: job.SystemCheck{System: doc.Name, Steps: []job.CheckStep{}}}
 	switch {
-	case doc.Host.Kind != job.HostSSH:
+	case !doc.Apart():
 		c.local(ctx, n.App.Local())
 	case !n.far.reaches(doc):
 		return c.SystemCheck, job.Errorf(job.Unavailable, "system %s is reached from machine %s alone, and this "+
@@ -55,10 +55,15 @@ type checking struct {
 
 // local checks the machine of the service.
 func (c *checking) local(ctx context.Context, sys *app.System) {
-	c.Skip("it is the machine of the service", job.CheckName, job.CheckConnect, job.CheckHostKey, job.CheckLogin,
-		job.CheckSFTP)
+	c.here()
 	c.shell(ctx, sys.Host)
 	c.try(ctx, sys, path.Dir(sys.Work))
+}
+
+// here notes what the machine of the service needs not.
+func (c *checking) here() {
+	c.Skip("it is the machine of the service", job.CheckName, job.CheckConnect, job.CheckHostKey, job.CheckLogin,
+		job.CheckSFTP)
 }
 
 // remote checks a machine that ssh reaches, in the way of a job: the first request dials, and the
@@ -69,17 +74,24 @@ func (c *checking) remote(ctx context.Context, s *systems) error {
 		return err
 	}
 	defer h.Close()
-	if !c.name(ctx) || !c.shell(ctx, h) {
+	if c.doc.Host.Kind != job.HostSSH {
+		c.here()
+	} else if !c.name(ctx) {
 		return nil
 	}
-	// A file of /proc is there whatever the account may write.
-	if _, err := h.Files().Stat(ctx, "/proc"); err != nil {
-		c.fail(job.CheckSFTP, err)
+	if !c.shell(ctx, h) {
 		return nil
 	}
-	c.OK(job.CheckSFTP, "files can be reached")
-	y := &system{doc: *c.doc, host: h}
-	sys, err := y.prepare(ctx, c.doc.Watch(), s.log)
+	if c.doc.Host.Kind == job.HostSSH {
+		// A file of /proc is there whatever the account may write.
+		if _, err := h.Files().Stat(ctx, "/proc"); err != nil {
+			c.fail(job.CheckSFTP, err)
+			return nil
+		}
+		c.OK(job.CheckSFTP, "files can be reached")
+	}
+	y := &system{doc: *c.doc, host: h, own: s.own(c.doc)}
+	sys, err := y.prepare(ctx, c.doc.Watch(s.machine), s.log)
 	if err != nil {
 		c.fail(job.CheckWork, err)
 		return nil
@@ -195,7 +207,7 @@ func (c *checking) try(ctx context.Context, sys *app.System, root string) {
 	trial := app.Trial{
 		System: sys, Root: root, Check: &c.SystemCheck, Remedy: c.remedy,
 		Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
-			return backends.runner(ctx, sys.Host, spool, past, slog.Default())
+			return backends.runners[c.doc.Starts()](ctx, sys.Host, spool, past, slog.Default())
 		},
 	}
 	trial.Run(ctx)

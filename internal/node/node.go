@@ -136,7 +136,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	var launcher runner.Runner
-	n.host, err = backends.host(machine, dir, func(p host.Process) { backends.exited(launcher, p) })
+	n.host, err = backends.host(machine, dir, nil, func(p host.Process) { backends.exited(launcher, p) })
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func programs(ctx context.Context, dir string, h host.Host, log *slog.Logger) (a
 	c := Places(dir)
 	c.Local.Host = h
 	var err error
-	c.Local.Runner, err = backends.runner(ctx, h, filepath.Join(dir, "ends"), filepath.Join(dir, "past"), log)
+	c.Local.Runner, err = backends.runners[job.RunnerProcess](ctx, h, filepath.Join(dir, "ends"), filepath.Join(dir, "past"), log)
 	return c, err
 }
 
@@ -421,7 +421,7 @@ func OpenAsking(ctx context.Context, dir string) (*Node, error) {
 	}
 	machine, err := folder.Machine(dir)
 	if err == nil {
-		n.host, err = backends.host(machine, "", nil)
+		n.host, err = backends.host(machine, "", nil, nil)
 	}
 	var c app.Config
 	if err == nil {

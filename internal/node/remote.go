@@ -25,7 +25,7 @@ func OpenSystem(ctx context.Context, doc *job.System, log *slog.Logger) (sys *ap
 		return nil, nil, err
 	}
 	y := &system{doc: *doc, host: h}
-	if sys, err = y.prepare(ctx, doc.Watch(), log); err != nil {
+	if sys, err = y.prepare(ctx, doc.Watch(""), log); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("system %s: %w", doc.Name, err), h.Close())
 	}
 	return sys, h.Close, nil

@@ -20,11 +20,12 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// systems are the systems on other machines that this process reaches. It keeps one connection to
-// each, however many jobs run there. It implements [app.Remote].
+// systems are the systems that this process reaches, on other machines and in schedulers. It keeps
+// one connection to each machine, however many jobs run there. It implements [app.Remote].
 type systems struct {
 	rows    store.Resources
 	rates   store.Reserver // of dials; nil: there are none
@@ -48,6 +49,7 @@ type systems struct {
 type system struct {
 	doc  job.System
 	host machine
+	own  string // a folder for it in the data folder, where the document names none
 
 	gone  chan struct{} // closed when the document has changed
 	turn  chan struct{} // a semaphore of 1: its holder may make ready
@@ -117,13 +119,19 @@ func (s *systems) find(ctx context.Context, tenant, watch string) (*system, erro
 	if y != nil {
 		s.replace(y)
 	}
-	y = &system{doc: doc, host: h, gone: make(chan struct{}), turn: make(chan struct{}, 1)}
+	y = &system{doc: doc, host: h, own: s.own(&doc), gone: make(chan struct{}), turn: make(chan struct{}, 1)}
 	s.open[key] = y
 	return y, nil
 }
 
-// dials returns the machine of a system, which is dialed at its rate.
+// own returns the folder of a system in the data folder.
+func (s *systems) own(doc *job.System) string { return filepath.Join(s.dir, "systems", doc.Name) }
+
+// dials returns the machine of a system. Another one is dialed at its rate.
 func (s *systems) dials(tenant string, doc *job.System) (machine, error) {
+	if doc.Host.Kind != job.HostSSH {
+		return backends.host(doc.Watch(s.machine), s.dir, doc.Env, nil)
+	}
 	allow := func(ctx context.Context) error {
 		if s.rates == nil {
 			return nil
@@ -161,7 +169,7 @@ func (s *systems) document(ctx context.Context, tenant, watch string) (doc job.S
 		return doc, job.Errorf(job.Corrupt, "system %s: %w", name, err)
 	}
 	switch {
-	case doc.Watch() != watch:
+	case doc.Watch(s.machine) != watch || !doc.Apart():
 		return doc, job.Errorf(job.NotFound, "system %s is another account now: its jobs are on %s", name, watch)
 	case !s.reaches(&doc):
 		return doc, job.Errorf(job.Unavailable, "system %s is reached from machine %s alone", name, doc.Host.From)
@@ -182,7 +190,10 @@ func (y *system) same(doc *job.System) bool {
 
 // reaches reports whether this process holds what reaches a system.
 func (s *systems) reaches(doc *job.System) bool {
-	return doc.Host.Kind == job.HostSSH && (doc.Host.Keys == job.KeysEverywhere || doc.Host.From == s.machine)
+	if doc.Host.Kind != job.HostSSH {
+		return doc.Apart()
+	}
+	return doc.Host.Keys == job.KeysEverywhere || doc.Host.From == s.machine
 }
 
 // prepare finds the folders of the system on its machine and makes them.
@@ -191,9 +202,11 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	work, err := y.doc.Folder(env)
-	if err != nil {
-		return nil, err
+	work := y.own
+	if y.doc.Work != "" {
+		if work, err = y.doc.Folder(env); err != nil {
+			return nil, err
+		}
 	}
 	sys := &app.System{
 		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile,
@@ -201,7 +214,11 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
 		return nil, err
 	}
-	sys.Runner, err = backends.runner(ctx, y.host, path.Join(work, "ends"), path.Join(work, "past"), log)
+	ends, past := "ends", "past"
+	if y.doc.Scheduled() { // those of processes are others: the document may change
+		ends, past = y.doc.Runner+"-ends", y.doc.Runner+"-past"
+	}
+	sys.Runner, err = backends.runners[y.doc.Starts()](ctx, y.host, path.Join(work, ends), path.Join(work, past), log)
 	return sys, err
 }
 
@@ -222,6 +239,11 @@ func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answe
 	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
 	if err == nil {
 		_, err = y.Host.Files().Stat(ctx, y.Work)
+	}
+	if err == nil {
+		if t, ok := y.Runner.(runner.Tested); ok {
+			err = t.Test(ctx)
+		}
 	}
 	if err != nil {
 		return recovery.Answer{}, err
@@ -322,7 +344,7 @@ func (s *systems) read(ctx context.Context, news broker.Subscription) error {
 		for _, row := range rows {
 			var doc job.System
 			if json.Unmarshal(row.Doc, &doc) == nil && s.reaches(&doc) {
-				docs[doc.Watch()] = doc
+				docs[doc.Watch(s.machine)] = doc
 			}
 		}
 		s.mu.Lock()

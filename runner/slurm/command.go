@@ -108,12 +108,14 @@ func (r *Runner) sbatch(ctx context.Context, m spool.Names) (id string, err erro
 	return "", unanswered("sbatch", code, said)
 }
 
-// unanswered is the error of a command whose answer says nothing.
+// unanswered is the error of a command whose answer says nothing. It is a [host.Trouble].
 func unanswered(name string, code int, said string) error {
 	if code == 124 || code == 137 {
 		said = "it does not answer in time"
 	}
-	return job.Errorf(job.Unavailable, "%s (exit code %d): %s", name, code, said)
+	return &host.Trouble{
+		Code: job.SchedulerUnavailable, Err: fmt.Errorf("Slurm does not answer: %s (exit code %d): %s", name, code, said),
+	}
 }
 
 // silence matches what sbatch says when it has not heard what became of the submission, or when the
@@ -133,5 +135,11 @@ func (r *Runner) scancel(ctx context.Context, l *launch, options string) error {
 	if err == nil && (code == 124 || code >= 126 || silence.MatchString(said)) {
 		err = unanswered("scancel", code, said)
 	}
+	return err
+}
+
+// Test implements [runner.Tested]: it asks squeue.
+func (r *Runner) Test(ctx context.Context) error {
+	_, err := r.queue.look(ctx, 0)
 	return err
 }

@@ -99,13 +99,13 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case err == nil && end != nil && !(there && doubtful(end) && w.phase() == waits && s.at.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
-			st.Cause = causes[w.state]
+			st.Cause, st.Said = causes[w.state], w.String()
 		}
 		return st, nil
 	case ctx.Err() != nil:
 		return st, ctx.Err()
 	case there && w.phase() == waits && !news:
-		return runner.Status{State: runner.Queued, Reason: w.waiting()}, nil
+		return runner.Status{State: runner.Queued, Reason: w.waiting(), Expected: w.start}, nil
 	case there && w.phase() == runs:
 		return runner.Status{State: runner.Active, Started: w.start}, nil
 	}

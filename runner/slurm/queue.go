@@ -227,9 +227,6 @@ func (w row) waiting() string {
 	} else if w.reason != "" && w.reason != "None" {
 		s += " (" + w.reason + ")"
 	}
-	if !w.start.IsZero() {
-		s += "; expected to start at " + w.start.Format("2006-01-02 15:04 UTC")
-	}
 	return s
 }
 

@@ -101,6 +101,7 @@ type Runner struct {
 var (
 	_ runner.Runner  = (*Runner)(nil)
 	_ runner.Sweeper = (*Runner)(nil)
+	_ runner.Tested  = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder. It asks Slurm nothing.
@@ -157,7 +158,11 @@ func (r *Runner) find(h runner.Handle) (launch, error) {
 		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.Host.ID())
 	}
 	l := launch{Handle: h}
-	if err := json.Unmarshal([]byte(h.Data), &l.place); err != nil {
+	err := json.Unmarshal([]byte(h.Data), &l.place)
+	if err == nil && l.Armed == 0 {
+		err = errors.New("it is that of another runner")
+	}
+	if err != nil {
 		return launch{}, job.Errorf(job.Invalid, "the handle of %s is damaged: %w", h.Key, err)
 	}
 	return l, nil
