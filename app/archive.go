@@ -250,6 +250,8 @@ func (k *Kind) unarchived(s *program, verdict job.Entry) engine.Outcome {
 func (s *program) verdict() job.Entry {
 	e, name := s.progress.End, s.program()
 	switch limit := s.progress.Limit; {
+	case s.progress.Cause == job.SchedulerRejected:
+		return job.Entry{Code: s.progress.Cause, Message: "refused: " + s.progress.Said}
 	case s.progress.Cause != "":
 		return job.Entry{Code: s.progress.Cause, Message: name + " was ended by the scheduler: " + s.progress.Said}
 	case s.progress.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time

@@ -445,6 +445,9 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 			e.Message += "; expected to begin at " + s.Expected.Format(time.RFC3339)
 		}
 	}
+	if s.State == runner.Queued && s.Reason == "" {
+		x.lookIn(reasonSoon, w)
+	}
 	later := s.Expected.Sub(w.expected).Abs() > expectedStep && !s.Expected.IsZero()
 	if e.State != w.row.State || e.State == job.Queued && (later || !strings.HasPrefix(w.row.Message, s.Reason)) {
 		if _, err := x.move(ctx, w, w.progress, e); err != nil {
@@ -454,6 +457,9 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 	}
 	return x.time(ctx, w, s.Started)
 }
+
+// reasonSoon is when a launch is looked at again whose scheduler has not said yet why it waits.
+const reasonSoon = 10 * time.Second
 
 // expectedStep is by how much the time is to change at which a job is expected to begin, before that
 // is recorded: schedulers think of another one each minute.

@@ -168,7 +168,7 @@ type Resources struct {
 	// Machines; 1 by default.
 	Nodes int `json:"nodes,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
 
-	// Ranks on all nodes together; 1 by default.
+	// Ranks on all nodes together; as many as nodes by default.
 	Tasks int `json:"tasks,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
 
 	// Cores for each task; 1 by default.
@@ -361,7 +361,10 @@ func (s *Spec) Defaults(id ID, owner string) {
 	if s.Resources != nil {
 		r = *s.Resources
 	}
-	r.Nodes, r.Tasks, r.Cores = max(r.Nodes, 1), max(r.Tasks, 1), max(r.Cores, 1)
+	r.Nodes, r.Cores = max(r.Nodes, 1), max(r.Cores, 1)
+	if r.Tasks == 0 {
+		r.Tasks = r.Nodes
+	}
 	if r.Minutes == 0 {
 		r.Minutes = DefaultMinutes
 	}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 )
@@ -81,6 +82,8 @@ func (j *Job) Stands(now time.Time, served bool) string {
 			return "its program is suspended"
 		case !served:
 			return "its program runs, or has ended meanwhile"
+		case j.State == Queued:
+			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
 		}
 		return "its program runs"
 	case Recovery:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"syscall"
 	"time"
 
@@ -66,7 +67,7 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	if len(hs) == 0 {
 		return all, nil
 	}
-	s, err := r.queue.look(ctx, r.cfg.Interval)
+	s, err := r.queue.look(ctx, r.age(hs))
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -87,6 +88,25 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	return all, nil
 }
 
+// age returns how old an answer of squeue may be for launches: less, if it does not know one yet.
+func (r *Runner) age(hs []runner.Handle) time.Duration {
+	r.queue.mu.Lock()
+	s := r.queue.last
+	r.queue.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range hs {
+		l, err := r.find(h)
+		if err == nil && s != nil && s.at.Before(l.armed()) && r.begun[h.Key].IsZero() {
+			return r.cfg.Interval / 2
+		}
+	}
+	return r.cfg.Interval
+}
+
+// never are the reasons of jobs that Slurm has accepted, and that can never begin.
+var never = []string{"PartitionTimeLimit", "PartitionNodeLimit"}
+
 // state tells the state of one launch. What Slurm says of a job that waits or runs is taken as it
 // is. Of one that is over, or gone, the files tell.
 func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.Status, err error) {
@@ -104,6 +124,8 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return st, nil
 	case ctx.Err() != nil:
 		return st, ctx.Err()
+	case there && w.phase() == waits && !news && slices.Contains(never, w.reason):
+		return r.reject(ctx, l, w)
 	case there && w.phase() == waits && !news:
 		return runner.Status{State: runner.Queued, Reason: w.waiting(), Expected: w.start}, nil
 	case there && w.phase() == runs:
@@ -150,6 +172,25 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		st.State, st.Said = runner.Dropped, ""
 	}
 	return st, nil
+}
+
+// reject revokes a launch that can never begin, and cancels it.
+func (r *Runner) reject(ctx context.Context, l *launch, w row) (st runner.Status, err error) {
+	m, err := spool.NewNames(l.Key, l.Dir)
+	var f runner.Fate
+	if err == nil {
+		f, err = r.shut(ctx, l.Key, m, l.Dir)
+	}
+	switch {
+	case err != nil:
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	case f.Started:
+		return runner.Status{State: runner.Active}, nil
+	}
+	if err := r.withdraw(ctx, l); err != nil { // it would find itself revoked
+		r.Log.Warn("a job that can never begin is still in Slurm", "launch", l.Key, "id", l.ID, "error", err)
+	}
+	return runner.Status{State: runner.Lost, Cause: job.SchedulerRejected, Said: w.waiting()}, nil
 }
 
 // end returns the end of the newest run of a launch. It is nil if nobody has told it yet. The error
