@@ -310,7 +310,7 @@ type Fate struct {
 // A Status is the state of a launch, with what is known of its end and of its processes.
 type Status struct {
 	State State
-	End   *End      // set when State is Ended
+	End   *End      // set when State is Ended; or Active, while its cause is not known
 	Left  []Remnant // processes still alive although State is Ended or Orphaned: kill them
 	Kept  []Remnant // processes alive that ask to be kept
 	// Said is the output of the runner's own process on the host, for people. It may be set when

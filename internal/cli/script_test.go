@@ -140,6 +140,9 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"sshdown":   toSSHD(func(s *testenv.SSH, _ testing.TB) { s.Kill() }),
 			"sshup":     toSSHD((*testenv.SSH).Start),
 			"rekey":     replaceKey,
+			"slurm":     startSlurm,
+			"slurmdown": toSlurm(func(s *testenv.Scheduler, _ testing.TB) { s.KillController() }),
+			"slurmup":   toSlurm((*testenv.Scheduler).StartController),
 			"fulldisk":  fullDisk,
 			"fill":      fill,
 			"says":      says,
@@ -281,6 +284,22 @@ func toSSHD(do func(*testenv.SSH, testing.TB)) func(*testscript.TestScript, bool
 		}
 		all := ts.Value(serversOf{}).(sshServers)
 		do(all.of[args[0]], all.tb)
+	}
+}
+
+// startSlurm starts a Slurm and sets SLURM_CONF to its configuration.
+func startSlurm(ts *testscript.TestScript, neg bool, args []string) {
+	toSlurm(func(s *testenv.Scheduler, _ testing.TB) { ts.Setenv("SLURM_CONF", s.Conf) })(ts, neg, args)
+}
+
+// toSlurm does something to the Slurm of the tests.
+func toSlurm(do func(*testenv.Scheduler, testing.TB)) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 0 {
+			ts.Fatalf("usage: slurm, slurmdown, or slurmup")
+		}
+		tb := ts.Value(serversOf{}).(sshServers).tb
+		do(testenv.Slurm(tb), tb)
 	}
 }
 

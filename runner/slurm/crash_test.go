@@ -116,6 +116,23 @@ func TestALaunchThatWaits(t *testing.T) {
 	}
 }
 
+// What Slurm takes and can never run is canceled, and says so.
+func TestALaunchThatCanNeverBegin(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "touch ran")
+	p.Resources = job.Resources{Partition: "short", Minutes: 30}
+	h := b.launch(t, k, p)
+	var s runner.Status
+	until(t, "it is lost", func() bool { s = b.status(t, h); return s.State == runner.Lost })
+	if s.Cause != job.SchedulerRejected || !strings.Contains(s.Said, "asks for more time than the partition gives") {
+		t.Errorf("%+v", s)
+	}
+	until(t, "it is out of the queue", func() bool { return b.do(t, "squeue", "-h", "-n", h.Token) == "" })
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("Settle: %+v, %v", f, err)
+	}
+}
+
 // What Slurm refuses is told in its words, and nothing of it is under way.
 func TestARequestThatIsRefused(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))

@@ -39,9 +39,16 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, _ []spool.Wo
 			}
 		}
 		w, there := s.rows[e.Token]
-		all[i] = there && (w.phase() == waits || w.phase() == runs && time.Since(e.Ended) < maxDoubt)
+		all[i] = there && w.phase() == waits || s.early(e)
 	}
 	return all, ctx.Err()
+}
+
+// early reports whether Slurm may yet tell why an end came: it was asked before the end, or takes the
+// job for one that runs.
+func (s *snapshot) early(e *runner.End) bool {
+	w, there := s.rows[e.Token]
+	return doubtful(e) && time.Since(e.Ended) < maxDoubt && (!s.at.After(e.Ended) || there && w.phase() == runs)
 }
 
 // hasBegun notes that a launch has begun, until squeue is asked again.
@@ -116,6 +123,8 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	r.mu.Unlock()
 	end, err := r.end(ctx, l)
 	switch {
+	case err == nil && end != nil && s.early(end):
+		return runner.Status{State: runner.Active, End: end}, nil
 	case err == nil && end != nil && !(there && doubtful(end) && w.phase() == waits && s.at.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
