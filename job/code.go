@@ -242,7 +242,7 @@ var Codes = []CodeInfo{
 		"ask an administrator of the host to install the packages that the message names",
 	},
 	{
-		SchedulerUnavailable, "said by handlers only, so far: the scheduler does not answer", true,
+		SchedulerUnavailable, "the scheduler of the system does not answer", true,
 		"look at the scheduler of the system",
 	},
 	{
