@@ -203,6 +203,7 @@ func diagram(t *testing.T) string {
 		{job.Pending, job.Waiting}:         "a limit was set",
 		{job.SubmittingJob, job.Running}:   "started at once",
 		{job.SubmittingJob, job.Archiving}: "ended before its start was seen",
+		{job.Queued, job.SubmittingJob}:    "the scheduler has forgotten it before it began",
 		{job.Queued, job.Archiving}:        "ended before its start was seen",
 		{job.Running, job.Queued}:          "the scheduler runs it again",
 		{job.Running, job.Finished}:        "a task",

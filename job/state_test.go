@@ -63,10 +63,11 @@ func legalEdges() map[[2]job.State]bool {
 		legal[[2]job.State{job.Paused, s}] = true
 		legal[[2]job.State{s, s}] = true // a change of custody alone
 	}
-	legal[[2]job.State{job.Running, job.Running}] = true // from a worker to a monitor
-	legal[[2]job.State{job.Queued, job.Queued}] = true   // for another reason
-	legal[[2]job.State{job.Blocked, job.Pending}] = true // a task goes on there
-	legal[[2]job.State{job.Blocked, job.Waiting}] = true // or waits for its turn
+	legal[[2]job.State{job.Running, job.Running}] = true      // from a worker to a monitor
+	legal[[2]job.State{job.Queued, job.Queued}] = true        // for another reason
+	legal[[2]job.State{job.Queued, job.SubmittingJob}] = true // it was forgotten there
+	legal[[2]job.State{job.Blocked, job.Pending}] = true      // a task goes on there
+	legal[[2]job.State{job.Blocked, job.Waiting}] = true      // or waits for its turn
 	legal[[2]job.State{job.Paused, job.Pending}] = true
 	legal[[2]job.State{job.Pending, job.Waiting}] = true // for a limit that was set
 	legal[[2]job.State{job.Waiting, job.Waiting}] = true // it is the one that goes of its order, and waits for another turn

@@ -231,7 +231,6 @@ func (v *validation) local(s *System) {
 		{"host.keys", h.Keys != ""},
 		{"host.from", h.From != ""},
 		{"host.host_keys", len(h.HostKeys) > 0},
-		{"files", len(s.Files) > 0},
 	}
 	if !s.Scheduled() {
 		fields = append(fields, []field{
@@ -241,7 +240,7 @@ func (v *validation) local(s *System) {
 			{"profile", s.Profile != ""},
 		}...)
 	}
-	for _, f := range fields {
+	for _, f := range append(fields, field{"files", len(s.Files) > 0}) {
 		if f.set {
 			v.add(f.path, "", "belongs to a host of kind ssh, not local", "remove it, or give host.kind: ssh")
 		}

@@ -40,6 +40,12 @@ func TestSystemDefaults(t *testing.T) {
 		want job.System
 	}{
 		"local": {`{"name":"desk"}`, job.System{Name: "desk", Host: job.Host{Kind: job.HostLocal}}},
+		"slurm": {
+			`{"name":"cluster","runner":"slurm","work":"$SCRATCH/pawl","profile":"module load gcc"}`, job.System{
+				Name: "cluster", Runner: job.RunnerSlurm, Host: job.Host{Kind: job.HostLocal}, Work: "$SCRATCH/pawl",
+				Profile: "module load gcc",
+			},
+		},
 		"ssh": {
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","from":"3f9c27a41b7d","jump":[{"address":"gate"},{"address":"::1","port":2,"user":"eve"}]}}`,
 			job.System{Name: "lab", Work: "~/.pawl", Runner: job.RunnerProcess, Host: job.Host{
@@ -141,7 +147,7 @@ func TestSystemIsRefused(t *testing.T) {
 				{"shell", "", belongs, elsewhere},
 				{"profile", "", belongs, elsewhere},
 				{"files", "", belongs, elsewhere},
-				{"runner", "at", "is unknown", "give process"},
+				{"runner", "at", "is unknown", "give process or slurm"},
 			},
 		},
 		{"openssh with what its own file says", ssh(t, nil, map[string]any{
@@ -262,8 +268,15 @@ func TestSystemIsRefused(t *testing.T) {
 			[]job.Problem{{"work", `"/a\nb"`, "has control or invisible characters", printable}},
 		},
 		{
-			"an unknown runner", ssh(t, map[string]any{"runner": "slurm"}, nil),
-			[]job.Problem{{"runner", "slurm", "is unknown", "give process"}},
+			"an unknown runner", ssh(t, map[string]any{"runner": "at"}, nil),
+			[]job.Problem{{"runner", "at", "is unknown", "give process or slurm"}},
+		},
+		{
+			"system local with a scheduler", json.RawMessage(`{"name":"local","runner":"slurm"}`),
+			[]job.Problem{{
+				"runner", "slurm", "is not for system local, which starts programs at once",
+				"give the system another name, such as cluster",
+			}},
 		},
 		{"variables that are none", ssh(t,
 			map[string]any{"env": map[string]string{"1": "x", "PAWL_X": "y", "A": "b\x00c"}}, nil), []job.Problem{
@@ -346,6 +359,11 @@ func TestSystemHasOneNode(t *testing.T) {
 		if diff := cmp.Diff(want, s.Refuse(&job.Resources{Nodes: 2})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+		s.Runner = job.RunnerSlurm
+		if found := s.Refuse(&job.Resources{Nodes: 2}); found != nil {
+			t.Errorf("%s: two nodes of a scheduler are refused: %v", name, found)
+		}
+		s.Runner = ""
 		if found := s.Refuse(&job.Resources{Nodes: 1}); found != nil {
 			t.Errorf("%s: one node is refused: %v", name, found)
 		}
