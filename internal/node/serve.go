@@ -168,11 +168,11 @@ func (s *serving) serve(ctx context.Context) error {
 		return err
 	}
 	s.open()
-	network, socket, err := crowds()
+	network, socket, err := ingress.Crowds()
 	if err != nil {
 		return err
 	}
-	keepThreads()
+	ingress.KeepThreads()
 
 	// Requests outlast ctx, which tells them to stop: they are answered first.
 	serving, cut := context.WithCancel(context.WithoutCancel(ctx))

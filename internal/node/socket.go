@@ -18,6 +18,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/ingress"
 )
 
 // socketName is the socket in a data folder on which the process that runs jobs there can be asked:
@@ -108,7 +109,7 @@ func (n *Node) Client() *client.Client { return client.New(n.Transport()) }
 // Listen lets other commands on the folder ask this process. When ctx ends, waiting requests are
 // answered with the state of that moment.
 func (n *Node) Listen(ctx context.Context) (stop func(), err error) {
-	_, crowd, err := crowds()
+	_, crowd, err := ingress.Crowds()
 	if err != nil {
 		return nil, err
 	}

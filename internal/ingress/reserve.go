@@ -1,11 +1,10 @@
-package node
+package ingress
 
 import (
 	"runtime"
 	"sync"
 	"syscall"
 
-	"github.com/pawl-jobs/pawl/internal/ingress"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -18,9 +17,9 @@ const (
 	ownThreads       = 24    // the Go runtime ends the process when it needs a thread and gets none
 )
 
-// crowds returns those of the callers at addresses, and on the socket of the folder. Neither shuts
+// Crowds returns those of the callers at addresses, and on the socket of the folder. Neither shuts
 // out the other.
-func crowds() (network, socket *ingress.Crowd, err error) {
+func Crowds() (network, socket *Crowd, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return nil, nil, err
@@ -31,12 +30,12 @@ func crowds() (network, socket *ingress.Crowd, err error) {
 			limit.Cur, leastDescriptors)
 	}
 	callers := int(min(limit.Cur-min(ownDescriptors, limit.Cur/2), mostConnections))
-	return ingress.NewCrowd(callers * 3 / 4), ingress.NewCrowd(callers / 4), nil
+	return NewCrowd(callers * 3 / 4), NewCrowd(callers / 4), nil
 }
 
-// keepThreads starts threads while the machine gives some. The runtime keeps them for when system
+// KeepThreads starts threads while the machine gives some. The runtime keeps them for when system
 // calls take long.
-func keepThreads() {
+func KeepThreads() {
 	var all, begun sync.WaitGroup
 	begun.Add(ownThreads)
 	for range ownThreads {
