@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -43,5 +44,57 @@ func TestQueue(t *testing.T) {
 		if got := h.history(id); strings.Count(got, want) != 1 {
 			t.Errorf("not once %q in\n%s", want, got)
 		}
+	}
+}
+
+// An answer is a scheduler that answers the first launch as a test says. Nothing of that begins.
+type answer struct {
+	scheduler
+	handle func(runner.Key) (runner.Handle, error)
+}
+
+func (a answer) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	if k.Launch == 1 {
+		return a.handle(k)
+	}
+	return a.scheduler.Launch(ctx, k, p)
+}
+
+// What a scheduler makes of a launch: it forgets one, ends one, and refuses one.
+func TestWhatSchedulersDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   runner.Status
+		refused  error
+		code     job.Code
+		launches int
+		says     string
+	}{
+		"forgotten": {runner.Status{State: runner.Dropped}, nil, job.ProgramFailed, 2, "forgotten it before it began"},
+		"ended": {
+			runner.Status{State: runner.Lost, Cause: job.SchedulerTimeout, Said: "job 7 is TIMEOUT"}, nil,
+			job.SchedulerTimeout, 1, "the scheduler ended it: job 7 is TIMEOUT",
+		},
+		"refused": {
+			runner.Status{}, &runner.Refused{Code: job.SchedulerRejected, Said: "no such partition"},
+			job.SchedulerRejected, 1, "refused: no such partition",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, func(p *parts) {
+				f, host := runnerfake.New(p.Local.Runner), p.Local.Host.ID()
+				p.Reconcile = 10 * time.Millisecond
+				p.Local.Runner = answer{scheduler{f}, func(k runner.Key) (runner.Handle, error) {
+					f.Lie(k, c.status)
+					return runner.Handle{Key: k, Host: host, Token: "none"}, c.refused
+				}}
+			})
+			id := h.submit(scripted("exit 3"))
+			if j := h.end(id); j.Code != c.code || j.Launch != c.launches || j.Attempt != 1 {
+				t.Errorf("%s %s %s, launch %d", j.State, j.Code, j.Message, j.Launch)
+			}
+			if got := h.history(id); !strings.Contains(got, c.says) {
+				t.Errorf("no %q in\n%s", c.says, got)
+			}
+		})
 	}
 }
