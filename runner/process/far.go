@@ -156,7 +156,7 @@ func readying(batch []*order) string {
 
 // wrapperParts are the long parts that all wrappers have in common, in order. A request has them
 // once.
-var wrapperParts = spool.Parts(take + spool.Room)
+var wrapperParts = spool.Parts(spool.MakeRoom + take + spool.Stay)
 
 // starting is the second request. Each wrapper tells by itself that it is there. Its standard output
 // is a file, so it tells by another descriptor, and what tells is read until all have closed it.

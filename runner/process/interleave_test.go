@@ -240,19 +240,22 @@ func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error)
 	_, token, _ := strings.Cut(path.Base(c.Argv[1]), "run.1.1.")
 	me := "taken " + token + " " + m.boot + " 4711 42 0\n"
 	m.stage.disk["/job/.pawl/take.1.1."+token] = me
+	room := "/ends/.rooms/" + runner.EndName(m.stage.key, 0)
+	m.disk.step()
+	m.stage.disk[room] = "   "
 	for _, content := range []string{"", me} { // the name comes first, and then what it holds
 		m.disk.step()
 		was, ok := m.stage.disk["/job/.pawl/taken.1.1"]
 		m.disk.actor.sees("take", "taken.1.1", was)
 		if ok && content == "" || was != "" {
+			m.disk.step()
+			delete(m.stage.disk, room)
 			return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil
 		}
 		m.stage.disk["/job/.pawl/taken.1.1"] = content
 	}
-	for _, content := range []string{"", me} {
-		m.disk.step()
-		m.stage.disk["/ends/.rooms/"+runner.EndName(m.stage.key, 0)] = content
-	}
+	m.disk.step()
+	m.stage.disk[room] = me
 	m.disk.step()
 	m.stage.ran = append(m.stage.ran, token)
 	return host.Process{PID: 4711, Start: 42, Boot: m.boot}, nil

@@ -160,5 +160,21 @@ func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Sta
 	if err != nil && job.KindOf(err) != job.Corrupt {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
-	return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
+	said := r.Said(ctx, l.Key, l.Dir, l.Token)
+	if r.untaken(ctx, l) {
+		return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, l.Process.Boot, said)}, ctx.Err()
+	}
+	return runner.Status{State: runner.Lost, Said: said}, ctx.Err()
+}
+
+// untaken reports whether a wrapper that is gone never took its launch, and nobody revoked that.
+func (r *Runner) untaken(ctx context.Context, l *launch) bool {
+	m := spool.NamesOf(l.Key, l.Dir, l.Token)
+	taken, err := r.Read(ctx, m.Taken())
+	if err != nil || taken != nil {
+		return false
+	}
+	armed, err := r.Read(ctx, m.Arming()) // somebody may have removed what would tell
+	boot, bootErr := r.Host.Boot(ctx)
+	return err == nil && bootErr == nil && armed.Is("armed", 2) && armed[1] == l.Token && armed[2] == boot
 }

@@ -36,7 +36,8 @@
 // # How the end is told
 //
 // The wrapper stays beside the program to tell its end, and is not hit by the signals for the
-// program. Package runner/internal/spool says how it tells it, and what stays of a job.
+// program. Package runner/internal/spool says how it tells it, and what stays of a job. A wrapper
+// that cannot make room for the end does not take the launch, and Probe says so.
 //
 // # Which processes belong to a launch
 //

@@ -586,9 +586,9 @@ func TestAPartOfAnExitFileIsNoEvidence(t *testing.T) {
 	}
 }
 
-// Where the program has filled the disk there is no room for a message; that for what is kept of the end was made before.
-func TestADiskThatIsFull(t *testing.T) {
-	b := newBench(t)
+// small puts the spool on a file system of its own, with a megabyte of room.
+func (b *bench) small(t *testing.T) string {
+	t.Helper()
 	full := t.TempDir()
 	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=1m"); err != nil {
 		if os.Getenv("PAWL_TEST_REQUIRE") != "" && os.Geteuid() == 0 {
@@ -597,11 +597,75 @@ func TestADiskThatIsFull(t *testing.T) {
 		t.Skipf("mount a small file system: %v (it takes root)", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(full, syscall.MNT_DETACH) })
-	b.Work, b.Spool = full, full+"/ends"
+	b.Spool = full + "/ends"
 	var err error
 	if b.runner, err = Open(t.Context(), Config{Host: b.Host, Spool: b.Spool}); err != nil {
 		t.Fatal(err)
 	}
+	return full
+}
+
+// fill leaves no room on a file system.
+func fill(t *testing.T, full string) {
+	t.Helper()
+	if err := os.WriteFile(full+"/fill", make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("it is not full: %v", err)
+	}
+}
+
+// Where there is no room to tell the end, nothing is started. Whoever asks hears why, and the launch
+// can be revoked.
+func TestNoRoomForTheEnd(t *testing.T) {
+	for what, fill := range map[string]func(*testing.T, string){
+		"a full disk": fill,
+		"no more files": func(t *testing.T, full string) {
+			if err := syscall.Mount("tmpfs", full, "tmpfs", syscall.MS_REMOUNT, "nr_inodes=3"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			fill(t, b.small(t))
+			k, p := b.newJob(t, "echo > ran")
+			h := b.launch(t, k, p)
+			var s runner.Status
+			hosttest.Until(t, "its wrapper is gone", func() bool {
+				all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s = all[0]
+				return s.State != runner.Active
+			})
+			if s.State != runner.Ended || !strings.Contains(s.End.NotStarted, "run.1.1") {
+				t.Errorf("%+v, %+v", s, s.End)
+			}
+			if f := b.settle(t, k, p); f.Started {
+				t.Errorf("%+v", f)
+			}
+			if now := b.state(t, h); now != runner.Lost { // as any that is revoked
+				t.Errorf("it is %s", now)
+			}
+			b.nothing(t, k, p)
+		})
+	}
+}
+
+// nothing sees that nothing of a launch ran, and that there is no room for its end.
+func (b bench) nothing(t *testing.T, k runner.Key, p runner.Plan) {
+	t.Helper()
+	for _, name := range []string{p.Dir + "/ran", b.runner.RoomName(k, 0)} {
+		if _, err := os.Stat(name); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+}
+
+// Where the program has filled the disk there is no room for a message; that for what is kept of the end was made before.
+func TestADiskThatIsFull(t *testing.T) {
+	b := newBench(t)
+	b.Work = b.small(t)
 	k, p := b.newJob(t, "cat /dev/zero >fill; exit 3")
 	b.launch(t, k, p)
 	if e := b.end(t, k); e.Code != 3 {
@@ -621,7 +685,7 @@ func TestShells(t *testing.T) {
 			path := bin + ":/usr/bin:/bin"
 			links := []string{"sh"}
 			if shell == "busybox" {
-				links, path = []string{"sh", "ln", "mv", "cat", "date", "dd", "sleep", "printf"}, bin
+				links, path = []string{"sh", "ln", "mv", "cat", "date", "dd", "sleep", "printf", "rm"}, bin
 			}
 			for _, l := range links {
 				if err := os.Symlink(binary, bin+"/"+l); err != nil {
@@ -629,7 +693,7 @@ func TestShells(t *testing.T) {
 				}
 			}
 			b := newBench(t)
-			run := func(p runner.Plan, k runner.Key) (runner.End, string) {
+			wrap := func(p runner.Plan, k runner.Key) (exec.Cmd, spool.Names) {
 				t.Helper()
 				m, err := spool.NewNames(k, p.Dir)
 				if err != nil {
@@ -640,7 +704,11 @@ func TestShells(t *testing.T) {
 					t.Fatal(err)
 				}
 				write(t, m.Own("run"), text, 0o600)
-				c := exec.Cmd{Path: bin + "/sh", Args: []string{"sh", ".pawl/" + filepath.Base(m.Own("run"))}, Dir: p.Dir, Env: []string{"PATH=" + path}}
+				return exec.Cmd{Path: bin + "/sh", Args: []string{"sh", ".pawl/" + filepath.Base(m.Own("run"))}, Dir: p.Dir, Env: []string{"PATH=" + path}}, m
+			}
+			run := func(p runner.Plan, k runner.Key) (runner.End, string) {
+				t.Helper()
+				c, m := wrap(p, k)
 				out, err := os.Create(m.Own("log"))
 				if err != nil {
 					t.Fatal(err)
@@ -716,6 +784,16 @@ func TestShells(t *testing.T) {
 			if e, _ := run(p, k); e.User == 0 || e.Ran == 0 || time.Since(e.Ended).Abs() > time.Minute {
 				t.Errorf("times of a program that computes: %+v", e)
 			}
+			fill(t, b.small(t))
+			k, p = b.newJob(t, "echo > ran")
+			c, m := wrap(p, k)
+			if out, err := c.CombinedOutput(); err == nil {
+				t.Errorf("the wrapper without room: %s", out)
+			}
+			if _, err := os.Stat(m.Taken()); !os.IsNotExist(err) {
+				t.Errorf("it is taken: %v", err)
+			}
+			b.nothing(t, k, p)
 		})
 	}
 }

@@ -9,14 +9,17 @@ import (
 )
 
 // take are the lines of a wrapper that take the launch. First it says who takes it, under a name
-// that is written once (-C), even if somebody runs this script again. Then it makes the name that
-// decides: with -C only one can. What that holds is for people.
+// that is written once (-C), even if somebody runs this script again. Then it makes room for the
+// end: without it nothing is started. Then it makes the name that decides: with -C only one can.
+// What that holds is for people.
 const take = `set -C
 printf '%s\n' "$me" >.pawl/take.$at.$token || exit
+makeroom || exit
 printf '%s\n' "$me" >.pawl/taken.$at || {
 	read -r taken <.pawl/taken.$at
 	echo "not started: taken.$at holds $taken"
-	exit
+	rm -f "$room"
+	exit 1
 }
 set +C
 `
@@ -30,5 +33,5 @@ func (r *Runner) script(k runner.Key, p runner.Plan, token string, booted time.T
 		return "", err
 	}
 	own := fmt.Sprintf("name=%s\nbooted=%d.%03d\n", runner.EndName(k, 0), booted.Unix(), booted.Nanosecond()/1e6)
-	return r.Head(k, token, locks) + own + telling + take + spool.Room + tail, nil
+	return r.Head(k, token, locks) + own + telling + spool.MakeRoom + take + spool.Stay + tail, nil
 }

@@ -2,8 +2,11 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,6 +147,58 @@ func TestARequestThatIsRefused(t *testing.T) {
 	}
 	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
 		t.Errorf("Settle: %+v, %v", f, err)
+	}
+}
+
+// Where there is no room to tell the end, nothing is started, and Probe says why. That was no run: once
+// there is room, Slurm may run it again.
+func TestNoRoomForTheEnd(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
+	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=1m"); err != nil {
+		if os.Getenv("PAWL_TEST_REQUIRE") != "" && os.Geteuid() == 0 {
+			t.Fatalf("mount a small file system: %v", err)
+		}
+		t.Skipf("mount a small file system: %v (it takes root)", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(full, syscall.MNT_DETACH) })
+	if err := os.WriteFile(full+"/fill", make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("it is not full: %v", err)
+	}
+	k, p := b.newJob(t, "echo ran >>ran")
+	h := b.launch(t, k, p)
+	k2, p2 := b.newJob(t, "echo ran >>ran")
+	h2 := b.launch(t, k2, p2)
+	for range 2 {
+		var s runner.Status
+		until(t, "it is over", func() bool {
+			s = b.status(t, h)
+			return s.State == runner.Ended || s.State == runner.Lost
+		})
+		if s.State != runner.Ended || !strings.Contains(s.End.NotStarted, "run.1.1") {
+			t.Errorf("%+v, %+v", s, s.End)
+		}
+	}
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("Settle: %+v, %v", f, err)
+	}
+	id := idOf(t, b, h2)
+	until(t, "Slurm knows", func() bool { return strings.Contains(b.do(t, "scontrol", "show", "job", id), "JobState=FAILED") })
+	for _, name := range []string{p.Dir + "/ran", p2.Dir + "/ran", b.runner.RoomName(k, 0), b.runner.RoomName(k2, 0)} {
+		if _, err := os.Stat(name); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	if err := os.Remove(full + "/fill"); err != nil {
+		t.Fatal(err)
+	}
+	b.requeue(t, id)
+	until(t, "it ends", func() bool {
+		s := b.status(t, h2)
+		return s.State == runner.Ended && s.End.Code == 0 && s.End.Run == 0
+	})
+	if got := read(p2.Dir + "/ran"); got != "ran\n" {
+		t.Errorf("it ran: %q", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,9 +150,12 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
 	begun, revoked, err := r.taken(ctx, l)
+	failed := there && w.state == "FAILED" // Slurm says so of a script that gave up
 	switch {
 	case err != nil:
 		return runner.Status{State: runner.Unknown}, ctx.Err()
+	case revoked && failed:
+		return r.gaveUp(ctx, l, w), ctx.Err()
 	case revoked:
 		return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
 	case !there && !r.queue.missing(s, l), there && w.phase() != over:
@@ -177,8 +181,11 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without its folder it cannot begin
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
-	if !there {
+	switch {
+	case !there:
 		st.State, st.Said = runner.Dropped, ""
+	case failed && err == nil:
+		return r.gaveUp(ctx, l, w), ctx.Err()
 	}
 	return st, nil
 }
@@ -200,6 +207,12 @@ func (r *Runner) reject(ctx context.Context, l *launch, w row) (st runner.Status
 		r.Log.Warn("a job that can never begin is still in Slurm", "launch", l.Key, "id", l.ID, "error", err)
 	}
 	return runner.Status{State: runner.Lost, Cause: job.SchedulerRejected, Said: w.waiting()}, nil
+}
+
+// gaveUp is the state of a launch whose script gave up before it took it.
+func (r *Runner) gaveUp(ctx context.Context, l *launch, w row) runner.Status {
+	said := cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), w.String())
+	return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, "", said)}
 }
 
 // end returns the end of the newest run of a launch. It is nil if nobody has told it yet. The error

@@ -60,7 +60,7 @@ func batchScript(m spool.Names, p runner.Plan) (string, error) {
 // plain matches a value of a directive. It has nothing that could begin another one.
 var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./:,@+-]*$`)
 
-// begin are the lines of a script that take the launch. The %s are the time when it was armed and
+// begin are the lines of a script before it takes the launch. The %s are the time when it was armed and
 // the number of the message without its run.
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
@@ -73,25 +73,15 @@ fi
 # Which run is this? Each has a file of its own, and with -C only one can make it.
 set -C
 run=0 own=.pawl/take.$at.$token before=
-until printf '%%s\n' "$me" >$own; do
+until true >$own; do
 	[ -e "$own" ] || exit
 	before=$own run=$((run + 1)) own=.pawl/take.$at.$token.$run
 done 2>/dev/null
+printf '%%s\n' "$me" >>$own || {
+	rm -f $own
+	exit 1
+}
 name=%s$run
-
-# Take the launch. A run after run 0 finds it taken by the first.
-if ! printf '%%s\n' "$me" 2>/dev/null >.pawl/taken.$at; then
-	taken=
-	read -r taken <.pawl/taken.$at
-	case $run$taken in
-	*revoked* | 0*)
-		echo "not started: taken.$at holds $taken"
-		exit
-		;;
-	esac
-fi 2>/dev/null
-set +C
-sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
 
 # clear ends all that belongs to the program, of this run or the one before, on this node.
 clear() {
@@ -145,6 +135,30 @@ booted=$((now - ${up%%.*}${up#*.}0))
 booted=${booted%%???}.${booted#"${booted%%???}"}
 `
 
+// take are the lines that take the launch.
+const take = `
+# Make room for the end. Without it nothing is started, and this was no run.
+makeroom || {
+	rm -f $own
+	exit 1
+}
+
+# Take the launch. A run after run 0 finds it taken by the first.
+if ! printf '%s\n' "$me" 2>/dev/null >.pawl/taken.$at; then
+	taken=
+	read -r taken <.pawl/taken.$at
+	case $run$taken in
+	*revoked* | 0*)
+		echo "not started: taken.$at holds $taken"
+		rm -f "$room"
+		exit
+		;;
+	esac
+fi 2>/dev/null
+set +C
+sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
+`
+
 // script returns what runs on the node, or an error of kind Invalid.
 func (r *Runner) script(k runner.Key, p runner.Plan, token string, locks uint64, armed int64) (string, error) {
 	p.Env = maps.Clone(p.Env)
@@ -160,6 +174,6 @@ func (r *Runner) script(k runner.Key, p runner.Plan, token string, locks uint64,
 		return "", err
 	}
 	first := runner.EndName(k, 0)
-	return r.Head(k, token, locks) + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.Room +
-		"trap 'asked=yes' TERM\n: >\"$spool/" + spool.Begun + "$name\"\n" + tail + "exit $code\n", nil
+	return r.Head(k, token, locks) + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.MakeRoom + take + spool.Stay +
+		"trap 'asked=yes' TERM\ntrue 2>/dev/null >\"$spool/" + spool.Begun + "$name\"\n" + tail + "exit $code\n", nil
 }

@@ -40,7 +40,8 @@
 // Slurm may run the same submission again: after a node failed, after preemption, or by mistake.
 // The script then finds its own file take.<a>.<n>.<token>, and is run 1, 2 and so on. It ends what
 // is left of the run before on the same node. It does not run a program again that ended by itself,
-// or that was killed. Only the end of the newest run counts.
+// or that was killed. Only the end of the newest run counts. A script that cannot make room for its
+// end starts nothing. It removes its own file, and was no run.
 package slurm
 
 import (

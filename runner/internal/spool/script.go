@@ -37,14 +37,26 @@ func (s *Spool) Head(k runner.Key, token string, locks uint64) string {
 	return fmt.Sprintf(head, k, Number(k), token, Quote(s.Dir), locks)
 }
 
-// Room are lines that make room for the end, in the variable room, while there is some: the program
-// may fill the disk. name is the name of the message. From here on the shell stays, to tell the
+// MakeRoom are lines of the function makeroom, which makes room for the end in the file $room, while
+// there is some: the program may fill the disk. It fails if it cannot. Then the script is to start
+// nothing. Before, name is the name of the message.
+const MakeRoom = `makeroom() {
+	room=$spool/` + Rooms + `/$name
+	true >"$room" || return
+	printf '%1200s' ' ' >>"$room" || {
+		rm -f "$room"
+		return 1
+	}
+}
+`
+
+// Stay are lines that follow when the launch is taken. From here on the shell stays, to tell the
 // end: what the program sends to its group is not meant for it. Nor does anything depend on the
-// job's folder any more, for the program may empty it.
-const Room = `
+// job's folder any more, for the program may empty it. So the room says, too, who took the launch
+// (<> does not truncate).
+const Stay = `
 trap : HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
-room=$spool/` + Rooms + `/$name
-printf '%s\n%1000s' "$me" ' ' >"$room"
+printf '%s\n' "$me" 1<>"$room"
 `
 
 // tail runs the program and tells its end. The %s are: the program, lines that follow it, how much
@@ -93,7 +105,7 @@ case $code in
 	;;
 esac
 
-# Tell the end, twice: the last line says that it is whole. First over the room that was made for it (<> does not truncate):
+# Tell the end, twice: the last line says that it is whole. First over the room that was made for it:
 # a disk that is full all the same must not lose it.
 tell() {
 	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&

@@ -16,10 +16,11 @@
 // # Messages and rooms
 //
 // The script stays beside the program to tell its end, as a message in the spool folder (see
-// [runner.EndName]). Before the program starts, it makes a file that has room for the end:
-// <spool>/.rooms/<message>, whose first line says who took the launch. The end is written there
-// first, so that a full disk cannot lose it, and then as the message. Neither file is in the job's
-// folder, where a program may change anything: if a room says who took a launch, that counts.
+// [runner.EndName]). Before it takes the launch, it makes a file that has room for the end:
+// <spool>/.rooms/<message>. If it cannot, it takes nothing. Then the first line of the room says
+// who took the launch. The end is written there first, so that a full disk cannot lose it, and then
+// as the message. Neither file is in the job's folder, where a program may change anything: if a
+// room says who took a launch, that counts.
 //
 // A script may also put an empty file <spool>/begun.<message> there when its program begins. A
 // watch takes it away, and tells its caller to look at the launch.
@@ -261,4 +262,13 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, saying))
 	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
+}
+
+// GaveUp is the end of a launch whose script gave up before it took it, for what the script said.
+func GaveUp(h runner.Handle, boot, said string) *runner.End {
+	why, _, _ := strings.Cut(said, "\n")
+	return &runner.End{
+		Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(),
+		NotStarted: "its launcher gave up: " + strings.ToValidUTF8(why[:min(len(why), 250)], ""),
+	}
 }
