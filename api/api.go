@@ -1,4 +1,4 @@
-// Package api serves the REST API of the service. It reaches jobs through package pawl; package
+// Package api serves the REST API of the service. It reaches jobs through package service; package
 // client makes the calls. The operations, with their parameters after a colon, are:
 //
 //	POST   /v1/jobs                     submit one job or {"jobs": [...], "defaults": {...}}: wait
@@ -53,8 +53,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // Revision is the revision of the API within /v1. It is raised when the API grows.
@@ -63,7 +63,7 @@ const Revision = 3
 // Config configures the handler.
 type Config struct {
 	// Service does what callers ask for. Required.
-	Service *pawl.Service
+	Service *service.Service
 	// Stopping, when it is closed, ends streams that follow and calls that wait. They first send
 	// what they have. Default: never.
 	Stopping <-chan struct{}

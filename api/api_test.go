@@ -16,11 +16,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func TestMain(m *testing.M) {
@@ -202,9 +202,9 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/jobs/" + none.String() + "/cancel", "", 404, job.NotFound, "there is no job", ""},
 		{"POST", "/v1/jobs/" + none.String() + "/resubmit", "", 404, job.NotFound, "there is no job", ""},
 		{"POST", "/v1/jobs/" + task.ID.String() + "/resubmit", "", 409, job.Conflict, "external_id", ""},
-		{"PUT", "/v1/runs/x", run("/a"), 422, job.Invalid, "is not that of the run x", "path: put it to /v1/runs/" + pawl.RunKey("/a")},
-		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","jobs":[` + later + `]}`, 422, job.Invalid, "sum: is missing", "sum: give what identifies the bytes of the file"},
-		{"PUT", "/v1/runs/" + pawl.RunKey("/a"), `{"path":"/a","sum":"1","jobs":[]}`, 422, job.Invalid, "jobs: is empty", "jobs: give at least one spec"},
+		{"PUT", "/v1/runs/x", run("/a"), 422, job.Invalid, "is not that of the run x", "path: put it to /v1/runs/" + service.RunKey("/a")},
+		{"PUT", "/v1/runs/" + service.RunKey("/a"), `{"path":"/a","jobs":[` + later + `]}`, 422, job.Invalid, "sum: is missing", "sum: give what identifies the bytes of the file"},
+		{"PUT", "/v1/runs/" + service.RunKey("/a"), `{"path":"/a","sum":"1","jobs":[]}`, 422, job.Invalid, "jobs: is empty", "jobs: give at least one spec"},
 		{"GET", "/v1/nothing", "", 404, job.NotFound, "there is nothing at /v1/nothing", ""},
 		{"DELETE", "/v1/counts", "", 405, job.Invalid, "DELETE is not a method of", ""},
 	} {
@@ -253,7 +253,7 @@ func TestJobs(t *testing.T) {
 	}
 	f.is(409, nil, "POST", "/v1/jobs", `{"command":["ls"]}`, "Idempotency-Key", "k")
 
-	var v pawl.View
+	var v service.View
 	f.is(200, &v, "GET", "/v1/jobs/"+a.ID.String(), "")
 	if r := f.is(200, nil, "GET", "/v1/jobs/"+a.ID.String(), ""); strings.Contains(r.body, `:""`) {
 		t.Errorf("what is empty is not left out: %s", r.body)
@@ -264,7 +264,7 @@ func TestJobs(t *testing.T) {
 
 	var many struct{ Jobs []answer }
 	f.is(202, &many, "POST", "/v1/jobs", `{"jobs":[`+later+`,{"kind":"mail","args":{"x":1.10}}]}`)
-	var page pawl.Views
+	var page service.Views
 	f.is(200, &page, "GET", "/v1/jobs?limit=2", "")
 	if len(many.Jobs) != 2 || len(page.Jobs) != 2 || page.Jobs[0].ID != many.Jobs[1].ID || page.Next == "" || page.Jobs[1].Request != nil || page.Jobs[1].Why == "" {
 		t.Errorf("%+v", page)
@@ -277,7 +277,7 @@ func TestJobs(t *testing.T) {
 		"label.team=red label.x=1": 2, "label.team=red label.x=2": 0, "kind=mail": 1, "name=later": 2,
 		"state=WAITING": 2, "state=WAITING,pending": 3, "state=FAILED": 0, "": 3,
 	} {
-		var page pawl.Views
+		var page service.Views
 		if f.is(200, &page, "GET", "/v1/jobs?filter="+url.QueryEscape(query), ""); len(page.Jobs) != want {
 			t.Errorf("%s: %d jobs, want %d", query, len(page.Jobs), want)
 		}
@@ -285,7 +285,7 @@ func TestJobs(t *testing.T) {
 
 	t.Run("a wish is obeyed, or stands", func(t *testing.T) {
 		path := "/v1/jobs/" + a.ID.String()
-		var v pawl.View
+		var v service.View
 		if f.is(200, &v, "POST", path+"/pause?wait=30s", ""); v.State != job.Paused {
 			t.Error(v.State)
 		}
@@ -314,7 +314,7 @@ func TestJobs(t *testing.T) {
 		}
 	})
 	t.Run("the request of a job is submitted again as it was given", func(t *testing.T) {
-		var again pawl.View
+		var again service.View
 		f.is(202, &again, "POST", "/v1/jobs/"+a.ID.String()+"/resubmit", "")
 		if again.ID == a.ID || string(again.Request) != later || again.State != job.Waiting {
 			t.Errorf("%+v", again)
@@ -331,9 +331,9 @@ func TestJobs(t *testing.T) {
 		}
 	})
 	t.Run("a file's run is found again", func(t *testing.T) {
-		path := "/v1/runs/" + pawl.RunKey("/a")
+		path := "/v1/runs/" + service.RunKey("/a")
 		body := `{"path":"/a","sum":"%s","new":%t,"jobs":[` + later + `]}`
-		var one, two, three pawl.FileAnswer
+		var one, two, three service.FileAnswer
 		f.is(202, &one, "PUT", path, fmt.Sprintf(body, "1", false))
 		f.is(200, &two, "PUT", path, fmt.Sprintf(body, "1", false))
 		f.is(202, &three, "PUT", path, fmt.Sprintf(body, "1", true))
@@ -347,7 +347,7 @@ func TestFiles(t *testing.T) {
 	f := open(t, nil)
 	j := f.run(`{"command":["sh","-c","seq 3; echo no >&2; mkdir sub; echo 0123456789 > sub/a.txt; ln -s /etc/passwd out"]}`)
 	path := "/v1/jobs/" + j.ID.String()
-	var list struct{ Files []pawl.File }
+	var list struct{ Files []service.File }
 	f.is(200, &list, "GET", path+"/output", "")
 	names := ""
 	for _, x := range list.Files {
@@ -374,7 +374,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s %v: %d %q", c.path, c.header, r.code, r.body)
 		}
 	}
-	var v pawl.View
+	var v service.View
 	if f.is(200, &v, "GET", path, ""); v.Folder != "" || !strings.HasSuffix(v.Results, "/archive/default/"+j.ID.String()) {
 		t.Errorf("folder %q, results %q", v.Folder, v.Results)
 	}

@@ -15,11 +15,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -254,7 +254,7 @@ func TestEventsAreChosen(t *testing.T) {
 
 // A bubble is the handler on a server without a network, in a bubble of synctest.
 type bubble struct {
-	svc  *pawl.Service
+	svc  *service.Service
 	dial chan net.Conn
 }
 
@@ -264,7 +264,7 @@ func openBubble(t *testing.T, dir string, c api.Config) *bubble {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bubble{svc: pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}}), dial: make(chan net.Conn)}
+	b := &bubble{svc: service.New(service.Config{Store: db, Broker: &local.Broker{}}), dial: make(chan net.Conn)}
 	c.Service, c.Log = b.svc, slog.New(slog.DiscardHandler)
 	srv := &http.Server{Handler: api.New(c)}
 	done := make(chan error, 1)
@@ -406,7 +406,7 @@ func TestPing(t *testing.T) {
 		if took := time.Since(begun); took != 45*time.Second {
 			t.Errorf("3 pings after %s", took)
 		}
-		if _, err := b.svc.Submit(t.Context(), pawl.Request{Spec: pawl.NewTask("mail", 1)}); err != nil {
+		if _, err := b.svc.Submit(t.Context(), service.Request{Spec: service.NewTask("mail", 1)}); err != nil {
 			t.Fatal(err)
 		}
 		if name, _, err := event(lines); name != "PENDING" || err != nil {

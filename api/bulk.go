@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func (h *handler) registerBulk() {
@@ -34,7 +34,7 @@ func (h *handler) registerBulk() {
 // bulk is an action on many jobs.
 type bulk struct {
 	// The action that is carried out on each of them.
-	Action pawl.Action `json:"action"`
+	Action service.Action `json:"action"`
 
 	// The jobs, in the grammar of lists.
 	Filter string `json:"filter,omitempty" maxLength:"4096" example:"owner=ada state=PENDING"`
@@ -50,7 +50,7 @@ type bulk struct {
 	Force bool `json:"force,omitempty"`
 }
 
-type bulkOutput struct{ Body pawl.BulkAnswer }
+type bulkOutput struct{ Body service.BulkAnswer }
 
 func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
 	var in bulk
@@ -61,15 +61,15 @@ func (h *handler) bulk(ctx context.Context, _ *struct{}) (*bulkOutput, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !slices.Contains(pawl.Actions, in.Action):
-		return nil, invalid("action", string(in.Action), "is unknown", fmt.Sprintf("give one of %v", pawl.Actions))
+	case !slices.Contains(service.Actions, in.Action):
+		return nil, invalid("action", string(in.Action), "is unknown", fmt.Sprintf("give one of %v", service.Actions))
 	case len(f) == 0 && !in.All:
 		return nil, invalid("filter", "", "is empty, which means all jobs", `give one, or "all": true beside it`)
 	case len(f) > 0 && in.All:
 		return nil, invalid("all", "true", "cannot be given together with a filter", "give one of them")
-	case in.Force && in.Action != pawl.ActCancel:
+	case in.Force && in.Action != service.ActCancel:
 		return nil, invalid("force", "true", "has a meaning for cancel only", "remove it")
 	}
-	answer, err := serviceOf(ctx).Bulk(ctx, pawl.Bulk{Action: in.Action, Filter: f, DryRun: in.DryRun, Force: in.Force})
+	answer, err := serviceOf(ctx).Bulk(ctx, service.Bulk{Action: in.Action, Filter: f, DryRun: in.DryRun, Force: in.Force})
 	return &bulkOutput{answer}, err
 }

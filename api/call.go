@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 var revision = strconv.Itoa(Revision)
@@ -22,7 +22,7 @@ type call struct {
 	id     string
 	op     *operation
 	caller Caller
-	svc    *pawl.Service // acts in the caller's name
+	svc    *service.Service // acts in the caller's name
 	body   []byte
 	html   bool // the client shows pages to a person
 	own    bool // everyone is the service's own principal
@@ -35,7 +35,7 @@ type callKey struct{}
 func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
 // serviceOf returns the service that acts in the name of the caller.
-func serviceOf(ctx context.Context) *pawl.Service { return callOf(ctx).svc }
+func serviceOf(ctx context.Context) *service.Service { return callOf(ctx).svc }
 
 var sane = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -102,7 +102,7 @@ func (h *handler) jobEvents(ctx context.Context, in *jobEventsInput) (*huma.Stre
 		return nil, err
 	}
 	follow := in.Follow && !j.State.Terminal() // nothing comes after the end
-	return h.events(ctx, pawl.NewsQuery{Job: id},
+	return h.events(ctx, service.NewsQuery{Job: id},
 		&eventsInput{Type: in.Type, After: in.After, Last: in.Last, Follow: follow})
 }
 
@@ -111,7 +111,7 @@ func (h *handler) allEvents(ctx context.Context, in *eventsInput) (*huma.StreamR
 	if err != nil {
 		return nil, err
 	}
-	return h.events(ctx, pawl.NewsQuery{Filter: f}, in)
+	return h.events(ctx, service.NewsQuery{Filter: f}, in)
 }
 
 // cursorEnd stands for the cursor of what is yet to come.
@@ -121,7 +121,7 @@ const cursorEnd = "end"
 var typeOf = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // events sends events as they come, as server-sent events of the HTML standard.
-func (h *handler) events(ctx context.Context, q pawl.NewsQuery, in *eventsInput) (*huma.StreamResponse, error) {
+func (h *handler) events(ctx context.Context, q service.NewsQuery, in *eventsInput) (*huma.StreamResponse, error) {
 	svc := serviceOf(ctx)
 	if in.Type != "" {
 		q.Types = strings.Split(in.Type, ",")
@@ -144,7 +144,7 @@ func (h *handler) events(ctx context.Context, q pawl.NewsQuery, in *eventsInput)
 	}
 	now := make(chan struct{})
 	close(now)
-	for _, err := range svc.News(ctx, pawl.NewsQuery{Job: q.Job, Cursor: q.Cursor, Until: now}) {
+	for _, err := range svc.News(ctx, service.NewsQuery{Job: q.Job, Cursor: q.Cursor, Until: now}) {
 		if err != nil {
 			return nil, err // such as a cursor that is none: it is said before the stream begins
 		}
@@ -181,7 +181,7 @@ type news struct {
 }
 
 // send writes events until there are no more, the client has gone, or ctx ends.
-func send(ctx context.Context, w http.ResponseWriter, svc *pawl.Service, q pawl.NewsQuery) error {
+func send(ctx context.Context, w http.ResponseWriter, svc *service.Service, q service.NewsQuery) error {
 	out := http.NewResponseController(w)
 	write := func(format string, args ...any) error {
 		if _, err := fmt.Fprintf(w, format, args...); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func (h *handler) registerFiles() {
@@ -64,7 +64,7 @@ type outputOutput struct{ Body fileList }
 
 type fileList struct {
 	// The files, by path.
-	Files []pawl.File `json:"files"`
+	Files []service.File `json:"files"`
 }
 
 func (h *handler) output(ctx context.Context, in *target) (*outputOutput, error) {
@@ -110,7 +110,7 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 type ranged struct {
 	http.ResponseWriter
 	r       *http.Request
-	of      pawl.File
+	of      service.File
 	refused bool // what is written is not sent: the problem has been
 }
 
@@ -173,7 +173,7 @@ func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse
 		}
 	}
 	log, err := serviceOf(ctx).Log(ctx, id,
-		pawl.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
+		service.LogQuery{Stderr: in.Stream == "stderr", Tail: in.Tail, Follow: in.Follow, Until: h.Stopping})
 	if err != nil {
 		release()
 		return nil, err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -137,7 +137,7 @@ type listInput struct {
 
 type listOutput struct {
 	Link string `header:"Link"`
-	Body pawl.Views
+	Body service.Views
 }
 
 func (h *handler) list(ctx context.Context, in *listInput) (*listOutput, error) {
@@ -205,7 +205,7 @@ func (h *handler) count(ctx context.Context, in *countInput) (*countOutput, erro
 
 type jobOutput struct {
 	Status int
-	Body   pawl.View
+	Body   service.View
 }
 
 func (h *handler) job(ctx context.Context, in *target) (*jobOutput, error) {
@@ -333,7 +333,7 @@ func (h *handler) hide(hidden bool) func(context.Context, *target) (*jobOutput, 
 
 type resubmitOutput struct {
 	Location string `header:"Location"`
-	Body     pawl.View
+	Body     service.View
 }
 
 type resubmitInput struct {

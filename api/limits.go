@@ -7,8 +7,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func (h *handler) registerLimits() {
@@ -47,7 +47,7 @@ func keyless(r huma.Registry) *huma.Schema {
 
 type limitList struct {
 	// The limits, by key.
-	Items []pawl.LimitUse `json:"items"`
+	Items []service.LimitUse `json:"items"`
 }
 
 type limitsOutput struct{ Body limitList }
@@ -62,7 +62,7 @@ type limitInput struct {
 	Key string `path:"key" example:"license"`
 }
 
-type limitOutput struct{ Body pawl.LimitUse }
+type limitOutput struct{ Body service.LimitUse }
 
 func (h *handler) limit(ctx context.Context, in *limitInput) (*limitOutput, error) {
 	l, err := serviceOf(ctx).Limit(ctx, in.Key)

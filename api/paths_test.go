@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // FuzzOutputPath asks for files of a job whose program runs, and has made links out of its folder. Whatever the path, nothing from
@@ -39,7 +39,7 @@ func FuzzOutputPath(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	answers, err := svc.Submit(f.Context(), pawl.Request{Spec: s})
+	answers, err := svc.Submit(f.Context(), service.Request{Spec: s})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func FuzzOutputPath(f *testing.F) {
 			f.Error(err)
 		}
 	})
-	log, err := svc.Log(f.Context(), id, pawl.LogQuery{Follow: true})
+	log, err := svc.Log(f.Context(), id, service.LogQuery{Follow: true})
 	if err != nil {
 		f.Fatal(err)
 	}

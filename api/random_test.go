@@ -14,10 +14,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // openQuiet returns the handler of a service that runs nothing, with a few jobs: requests may say what they like.
@@ -30,7 +30,7 @@ func openQuiet(t testing.TB) (http.Handler, []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := svc.Submit(t.Context(), pawl.Request{Spec: s})
+		a, err := svc.Submit(t.Context(), service.Request{Spec: s})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func newMaker(t testing.TB, h http.Handler, ids []string) *maker {
 	for _, sort := range m.fits["sort"] { // pages of each order, to go on from
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/jobs?limit=1&sort="+sort, nil))
-		var page pawl.Views
+		var page service.Views
 		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || sort != "ended" && page.Next == "" {
 			t.Fatalf("%s: %v: %s", sort, err, w.Body)
 		}

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func (h *handler) registerRecovery() {
@@ -53,7 +53,7 @@ func (h *handler) registerRecovery() {
 
 type groupList struct {
 	// The groups, by key.
-	Items []pawl.BlockedGroup `json:"items"`
+	Items []service.BlockedGroup `json:"items"`
 }
 
 type groupsOutput struct{ Body groupList }
@@ -68,7 +68,7 @@ type groupInput struct {
 	Group string `path:"group" example:"0f3a1c2f51a4b7d9e2c46a80"`
 }
 
-type groupOutput struct{ Body pawl.BlockedGroup }
+type groupOutput struct{ Body service.BlockedGroup }
 
 func (h *handler) group(ctx context.Context, in *groupInput) (*groupOutput, error) {
 	g, err := serviceOf(ctx).BlockedBy(ctx, in.Group)

@@ -11,17 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 // run runs a service until the test ends, and returns what asks its API and then waits until all is done that follows from it.
-func run(t *testing.T, svc *pawl.Service) (call func(status int, into any, method, path, body string) string, stop func()) {
+func run(t *testing.T, svc *service.Service) (call func(status int, into any, method, path, body string) string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- svc.Run(ctx) }()
@@ -54,18 +54,18 @@ func run(t *testing.T, svc *pawl.Service) (call func(status int, into any, metho
 // TestRecovery is about jobs that are blocked, and that nobody tests.
 func TestRecovery(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
+		svc := service.New(service.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
 		var away atomic.Bool // what the jobs need is
 		away.Store(true)
-		pawl.Handle(svc, "mail", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
+		service.Handle(svc, "mail", func(context.Context, *service.Task[struct{}]) (struct{}, error) {
 			if away.Load() {
-				return struct{}{}, pawl.Block("the post is closed", "door", map[string]string{"street": "7"})
+				return struct{}{}, service.Block("the post is closed", "door", map[string]string{"street": "7"})
 			}
 			return struct{}{}, nil
 		})
 		call, stop := run(t, svc)
 		defer stop()
-		view := func(id job.ID) (v pawl.View) {
+		view := func(id job.ID) (v service.View) {
 			t.Helper()
 			call(200, &v, "GET", "/v1/jobs/"+id.String(), "")
 			return v
@@ -76,9 +76,9 @@ func TestRecovery(t *testing.T) {
 			call(202, &a, "POST", "/v1/jobs", spec)
 			return a.ID
 		}
-		groups := func() []pawl.BlockedGroup {
+		groups := func() []service.BlockedGroup {
 			t.Helper()
-			var list struct{ Items []pawl.BlockedGroup }
+			var list struct{ Items []service.BlockedGroup }
 			call(200, &list, "GET", "/v1/recovery", "")
 			return list.Items
 		}
@@ -128,7 +128,7 @@ func TestRecovery(t *testing.T) {
 		if v := view(three); v.State != job.Finished {
 			t.Errorf("%+v", v)
 		}
-		var done pawl.BulkAnswer
+		var done service.BulkAnswer
 		call(200, &done, "POST", "/v1/bulk", `{"action":"try","filter":"kind=mail"}`)
 		if done.Matched != 3 || done.Done != 1 || done.Refused != 2 || done.Refusals[0].Code != job.Conflict {
 			t.Errorf("%+v", done)
@@ -163,14 +163,14 @@ func (working) Step(ctx context.Context, _ *engine.Run) engine.Outcome {
 // TestClosedLine is about programs on a system that is disabled, and that is not tested unless somebody does what a tester would.
 func TestClosedLine(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		svc := pawl.New(pawl.Config{
+		svc := service.New(service.Config{
 			Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada", Machine: "m1",
 			Kinds: map[string]engine.Kind{job.KindApp: working{}},
 		})
 		call, stop := run(t, svc)
 		defer stop()
 		call(200, nil, "POST", "/v1/systems/local/disable", "")
-		submit := func() (v pawl.View) {
+		submit := func() (v service.View) {
 			t.Helper()
 			var a struct{ ID job.ID }
 			call(202, &a, "POST", "/v1/jobs", `{"command":["true"]}`)
@@ -184,13 +184,13 @@ func TestClosedLine(t *testing.T) {
 		if at := "SYSTEM_DISABLED, system local is disabled (group " + blocked.Group + "); not tested yet"; !strings.Contains(waits.Why, at) {
 			t.Errorf("%s", waits.Why)
 		}
-		var l pawl.LimitUse
+		var l service.LimitUse
 		call(200, &l, "GET", "/v1/limits/system%2Flocal", "")
 		if !l.Shut || l.Places == nil || *l.Places != 0 || l.Waiting != 1 || l.Set != nil {
 			t.Errorf("%+v", l)
 		}
 		call(200, nil, "PUT", "/v1/limits/system%2F*", `{"most":7}`)
-		var list struct{ Items []pawl.LimitUse }
+		var list struct{ Items []service.LimitUse }
 		call(200, &list, "GET", "/v1/limits", "")
 		if len(list.Items) != 2 || !list.Items[1].Shut || list.Items[1].Set == nil || list.Items[1].Set.Most != 7 || list.Items[1].Set.Key != "system/*" {
 			t.Errorf("%+v", list.Items)
@@ -198,14 +198,14 @@ func TestClosedLine(t *testing.T) {
 
 		// What may have become enabled is tested, also where its document was deleted.
 		call(204, nil, "DELETE", "/v1/systems/local", "")
-		var g pawl.BlockedGroup
+		var g service.BlockedGroup
 		call(200, &g, "GET", "/v1/recovery/"+blocked.Group, "")
 		if g.Behind != 1 || g.Line != "system/local" || !strings.Contains(g.Why, "about to be tested by enabled") {
 			t.Errorf("%+v", g)
 		}
 		call(200, nil, "POST", "/v1/recovery/"+blocked.Group+"/release", "")
 		for _, id := range []job.ID{blocked.ID, waits.ID} {
-			var v pawl.View
+			var v service.View
 			if call(200, &v, "GET", "/v1/jobs/"+id.String(), ""); v.State != job.ProcessingInputs {
 				t.Errorf("%s: %s", v.State, v.Why)
 			}
@@ -216,10 +216,10 @@ func TestClosedLine(t *testing.T) {
 // TestPolicyOfAKind: what a tenant says of the jobs of a kind and a condition comes before what it says of the condition, and leaves other kinds alone.
 func TestPolicyOfAKind(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		svc := service.New(service.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 		for _, kind := range []string{"mail", "fax"} {
-			pawl.Handle(svc, kind, func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
-				return struct{}{}, pawl.Block("it is closed", "door", map[string]string{"of": kind})
+			service.Handle(svc, kind, func(context.Context, *service.Task[struct{}]) (struct{}, error) {
+				return struct{}{}, service.Block("it is closed", "door", map[string]string{"of": kind})
 			})
 		}
 		call, stop := run(t, svc)
@@ -231,7 +231,7 @@ func TestPolicyOfAKind(t *testing.T) {
 		for _, kind := range []string{"mail", "fax"} {
 			call(202, nil, "POST", "/v1/jobs", `{"kind":"`+kind+`"}`)
 		}
-		var groups struct{ Items []pawl.BlockedGroup }
+		var groups struct{ Items []service.BlockedGroup }
 		call(200, &groups, "GET", "/v1/recovery", "")
 		every := map[string]time.Duration{}
 		for _, g := range groups.Items {
@@ -240,10 +240,10 @@ func TestPolicyOfAKind(t *testing.T) {
 		if every["mail"] != 5*time.Minute || every["fax"] != 30*time.Second {
 			t.Errorf("tested after %v, want mail after 5m and fax after 30s", every)
 		}
-		var jobs struct{ Jobs []pawl.View }
+		var jobs struct{ Jobs []service.View }
 		call(200, &jobs, "GET", "/v1/jobs", "")
 		for _, listed := range jobs.Jobs {
-			var v pawl.View
+			var v service.View
 			call(200, &v, "GET", "/v1/jobs/"+listed.ID.String(), "")
 			if want := map[string]time.Duration{"mail": 9 * time.Hour, "fax": 2 * time.Hour}[v.Kind]; v.State != job.Blocked || !v.Until.Equal(begun.Add(want)) {
 				t.Errorf("%s is %s until %v, want %v", v.Kind, v.State, v.Until.Sub(begun), want)

@@ -11,20 +11,20 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func (h *handler) registerResources() {
 	registerKind(h, job.KindQueue, `{"description": "for long runs", "max_waiting": 5000}`,
 		switches{"Let a %s take new jobs again", "Let a %s take no new jobs", "Those that it has go on."},
-		(*pawl.Service).Queues)
+		(*service.Service).Queues)
 	registerKind(h, job.KindSystem, `{"description": "the machine in the lab", "most": {"cores": 16, "memory": "64GiB"}}`,
 		switches{
 			"Let a %s launch programs again", "Let a %s launch no programs",
 			"It takes new jobs all the same: those that are under way are BLOCKED " +
 				"until it is enabled, and the others wait in its line. What runs goes on.",
-		}, (*pawl.Service).Systems)
+		}, (*service.Service).Systems)
 	register(h, operation{
 		id: "check-system", tag: "systems", method: http.MethodPost, path: "/v1/systems/{name}/check",
 		summary: "Try all that jobs need of a system",
@@ -41,12 +41,12 @@ func (h *handler) registerResources() {
 	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
-		(*pawl.Service).Policies)
+		(*service.Service).Policies)
 	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
 		switches{
 			"Let a %s remove jobs again", "Let a %s remove no jobs",
 			"All are kept until it is enabled again.",
-		}, (*pawl.Service).Retentions)
+		}, (*service.Service).Retentions)
 }
 
 // switches say what it means to enable and to disable what a document is about.
@@ -56,11 +56,11 @@ type switches struct{ enable, disable, about string }
 type documentsOf[T any] struct {
 	kind string
 	path string // of the list
-	of   func(*pawl.Service) pawl.Resources[T]
+	of   func(*service.Service) service.Resources[T]
 	h    *handler
 }
 
-func registerKind[T any](h *handler, kind, doc string, says switches, of func(*pawl.Service) pawl.Resources[T]) {
+func registerKind[T any](h *handler, kind, doc string, says switches, of func(*service.Service) service.Resources[T]) {
 	kinds := plural(kind)
 	d := &documentsOf[T]{kind: kind, path: "/v1/" + kinds, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
@@ -141,7 +141,7 @@ func nameless[T any](r huma.Registry) *huma.Schema {
 }
 
 type documentList[T any] struct {
-	Items []pawl.Resource[T] `json:"items" doc:"The documents, by name."`
+	Items []service.Resource[T] `json:"items" doc:"The documents, by name."`
 }
 
 type documentsOutput[T any] struct{ Body documentList[T] }
@@ -160,10 +160,10 @@ type documentOutput[T any] struct {
 	Status   int
 	Location string `header:"Location" doc:"The path of a document that is new."`
 	ETag     string `header:"ETag"`
-	Body     pawl.Resource[T]
+	Body     service.Resource[T]
 }
 
-func answerOf[T any](r pawl.Resource[T]) *documentOutput[T] {
+func answerOf[T any](r service.Resource[T]) *documentOutput[T] {
 	return &documentOutput[T]{Status: http.StatusOK, ETag: etag(r.Version), Body: r}
 }
 
@@ -195,7 +195,7 @@ func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput
 		return nil, err
 	}
 	r, created, err := d.of(serviceOf(ctx)).Apply(ctx, doc, version)
-	if job.KindOf(err) == job.Conflict && version != pawl.AnyVersion {
+	if job.KindOf(err) == job.Conflict && version != service.AnyVersion {
 		err = withStatus(http.StatusPreconditionFailed, err)
 	}
 	if err != nil {
@@ -234,7 +234,7 @@ func wanted(in *putInput) (int64, error) {
 	case in.IfNoneMatch != "":
 		return 0, nil
 	case in.IfMatch == "":
-		return pawl.AnyVersion, nil
+		return service.AnyVersion, nil
 	}
 	text, ok := strings.CutPrefix(in.IfMatch, `"`)
 	text, ok2 := strings.CutSuffix(text, `"`)

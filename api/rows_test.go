@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -22,7 +22,7 @@ func TestRowsThatCannotBeShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	svc := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}})
+	svc := service.New(service.Config{Store: db, Broker: &local.Broker{}})
 	srv := httptest.NewServer(api.New(api.Config{Service: svc}))
 	defer srv.Close()
 	f := &face{T: t, url: srv.URL}
@@ -40,12 +40,12 @@ func TestRowsThatCannotBeShown(t *testing.T) {
 	if _, _, err := db.Submit(t.Context(), store.Submission{Tenant: "default", By: "ada", Jobs: jobs}); err != nil {
 		t.Fatal(err)
 	}
-	var page pawl.Views
+	var page service.Views
 	f.is(200, &page, "GET", "/v1/jobs?sort=created", "")
 	if len(page.Jobs) != 2 || page.Jobs[0].ID != good || page.Jobs[0].Fault != "" || page.Jobs[1].ID != bad || !strings.Contains(page.Jobs[1].Fault, "due is the year 10000") {
 		t.Errorf("%+v", page)
 	}
-	var one pawl.View
+	var one service.View
 	if f.is(200, &one, "GET", "/v1/jobs/"+bad.String(), ""); !strings.Contains(one.Fault, "notes is no JSON") || one.Name != "letter" {
 		t.Errorf("%+v", one)
 	}

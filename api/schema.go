@@ -12,8 +12,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -48,11 +48,11 @@ var scalars = map[reflect.Type]struct {
 		"Wish",
 		wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause}),
 	},
-	reflect.TypeFor[job.Cause]():        {"Cause", wordSchema("What made an event.", causes)},
-	reflect.TypeFor[job.ErrorKind]():    {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
-	reflect.TypeFor[pawl.Action]():      {"Action", wordSchema("What is done with jobs.", pawl.Actions)},
-	reflect.TypeFor[pawl.WorkerState](): {"WorkerState", wordSchema("What a process does.", pawl.WorkerStates)},
-	reflect.TypeFor[store.Role]():       {"Role", wordSchema("A part that a process plays.", store.Roles)},
+	reflect.TypeFor[job.Cause]():           {"Cause", wordSchema("What made an event.", causes)},
+	reflect.TypeFor[job.ErrorKind]():       {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
+	reflect.TypeFor[service.Action]():      {"Action", wordSchema("What is done with jobs.", service.Actions)},
+	reflect.TypeFor[service.WorkerState](): {"WorkerState", wordSchema("What a process does.", service.WorkerStates)},
+	reflect.TypeFor[store.Role]():          {"Role", wordSchema("A part that a process plays.", store.Roles)},
 }
 
 const idPattern = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -120,8 +120,8 @@ func newRegistry() huma.Registry {
 	alias[job.Wish](r)
 	alias[job.Cause](r)
 	alias[job.ErrorKind](r)
-	alias[pawl.Action](r)
-	alias[pawl.WorkerState](r)
+	alias[service.Action](r)
+	alias[service.WorkerState](r)
 	alias[store.Role](r)
 	return r
 }

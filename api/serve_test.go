@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -92,11 +92,11 @@ func TestPeerToken(t *testing.T) {
 	}
 	f := openWith(t, api.Config{Auth: auth, Limits: api.Limits{Rate: 1e-3, Burst: 1}})
 	asked := 0
-	there := pawl.New(pawl.Config{
+	there := service.New(service.Config{
 		Store: f.svc.Store, Broker: &local.Broker{}, Machine: "m2",
-		Peer: func(pawl.PeerAsk) pawl.Peer { asked++; return nil },
+		Peer: func(service.PeerAsk) service.Peer { asked++; return nil },
 	})
-	a, err := f.svc.Submit(t.Context(), pawl.Request{Spec: job.Spec{Command: []string{"echo", "hello"}}})
+	a, err := f.svc.Submit(t.Context(), service.Request{Spec: job.Spec{Command: []string{"echo", "hello"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestPeerToken(t *testing.T) {
 	inward := httptest.NewServer(api.New(api.Config{Service: there, Auth: auth, Inward: true, Log: slog.New(slog.DiscardHandler)}))
 	defer inward.Close()
 	far := &face{T: t, svc: f.svc, url: inward.URL, token: "elsewhere"}
-	if a, err = f.svc.Submit(t.Context(), pawl.Request{Spec: job.Spec{Command: []string{"true"}}}); err != nil {
+	if a, err = f.svc.Submit(t.Context(), service.Request{Spec: job.Spec{Command: []string{"true"}}}); err != nil {
 		t.Fatal(err)
 	}
 	peers["elsewhere"] = &api.Caller{Principal: "bob", Job: a[0].ID, Peer: api.PeerRead}
@@ -168,7 +168,7 @@ func TestCallers(t *testing.T) {
 		t.Errorf("%+v", who)
 	}
 	var a struct{ ID job.ID }
-	var v pawl.View
+	var v service.View
 	f.is(202, &a, "POST", "/v1/jobs", later)
 	if f.is(200, &v, "GET", "/v1/jobs/"+a.ID.String(), ""); v.Owner != "bob" {
 		t.Errorf("owner %s", v.Owner)
@@ -260,7 +260,7 @@ func TestWhatGoesWrongInside(t *testing.T) {
 		var log logged
 		var told sync.Map
 		c := api.Config{
-			Service:  pawl.New(pawl.Config{Store: failing{}, Broker: &local.Broker{}}),
+			Service:  service.New(service.Config{Store: failing{}, Broker: &local.Broker{}}),
 			Log:      slog.New(ofRequests{slog.NewTextHandler(&log, nil)}),
 			Auth:     byToken,
 			Metrics:  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }),
@@ -419,7 +419,7 @@ func TestPages(t *testing.T) {
 	}
 	path, seen := "/v1/jobs?limit=2&sort=created&filter=name%3Dlater", 0
 	for path != "" {
-		var page pawl.Views
+		var page service.Views
 		r := f.is(200, &page, "GET", path, "")
 		seen += len(page.Jobs)
 		path = ""
@@ -492,7 +492,7 @@ func (*counted) Target(*job.Job, *job.Spec) string { return "" }
 
 func TestASpecIsCheckedOnce(t *testing.T) {
 	kind := &counted{}
-	srv := httptest.NewServer(api.New(api.Config{Log: slog.New(slog.DiscardHandler), Service: pawl.New(pawl.Config{
+	srv := httptest.NewServer(api.New(api.Config{Log: slog.New(slog.DiscardHandler), Service: service.New(service.Config{
 		Store: fake.New(time.Now), Broker: &local.Broker{}, Kinds: map[string]engine.Kind{"counted": kind},
 	})}))
 	t.Cleanup(srv.Close)
@@ -507,7 +507,7 @@ func TestASpecIsCheckedOnce(t *testing.T) {
 		{"POST", "/v1/jobs", `{"jobs":[{},{}],"defaults":{"kind":"counted"}}`, 202, 2},
 		{"POST", "/v1/jobs", `{"kind":"counted","priority":"high"}`, 422, 1},
 		{
-			"PUT", "/v1/runs/" + pawl.RunKey("/x"), `{"path":"/x","sum":"1","jobs":[{"kind":"counted"},{"kind":"counted"}]}`,
+			"PUT", "/v1/runs/" + service.RunKey("/x"), `{"path":"/x","sum":"1","jobs":[{"kind":"counted"},{"kind":"counted"}]}`,
 			202, 2,
 		},
 	} {
@@ -557,7 +557,7 @@ func TestStoppingAnswersWhoWaits(t *testing.T) {
 	answers := make(chan reply, 2)
 	go func() { answers <- f.call("POST", "/v1/jobs?wait=5m", later) }()
 	go func() { answers <- f.call("POST", "/v1/jobs/"+a.ID.String()+"/pause?wait=5m", "") }()
-	var done pawl.View
+	var done service.View
 	for done.Wish == "" && done.State != job.Paused { // the pause has arrived
 		f.is(200, &done, "GET", "/v1/jobs/"+a.ID.String(), "")
 	}
@@ -577,10 +577,10 @@ func TestStoppingAnswersWhoWaits(t *testing.T) {
 
 func TestResourceVersions(t *testing.T) {
 	f := openWith(t, api.Config{Prefix: "/pawl"})
-	var r pawl.Resource[job.Queue]
+	var r service.Resource[job.Queue]
 	of := func(answer reply, status int, etag string, disabled bool) {
 		t.Helper()
-		r = pawl.Resource[job.Queue]{}
+		r = service.Resource[job.Queue]{}
 		if err := json.Unmarshal([]byte(answer.body), &r); err != nil {
 			t.Fatal(err)
 		}
@@ -604,7 +604,7 @@ func TestResourceVersions(t *testing.T) {
 	if r := f.is(200, nil, "GET", "/v1/queues/default", ""); r.header.Get("ETag") != `"0"` {
 		t.Errorf("what is there without a document has the ETag %s", r.header.Get("ETag"))
 	}
-	var list struct{ Items []pawl.Resource[job.Queue] }
+	var list struct{ Items []service.Resource[job.Queue] }
 	if f.is(200, &list, "GET", "/v1/queues", ""); len(list.Items) != 2 {
 		t.Errorf("%+v", list)
 	}

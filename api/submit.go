@@ -11,8 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // submitted is the answer for one job.
@@ -37,7 +37,7 @@ type submittedMany struct {
 
 type viewedMany struct {
 	// The jobs, in the order of the request.
-	Jobs []pawl.View `json:"jobs"`
+	Jobs []service.View `json:"jobs"`
 }
 
 // manySpecs is a body with many specs.
@@ -115,7 +115,7 @@ func (h *handler) registerSubmit() {
 		},
 		kind: jsonType,
 		answers: &huma.MediaType{Schema: &huma.Schema{
-			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[pawl.View](r), of[viewedMany](r)},
+			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[service.View](r), of[viewedMany](r)},
 		}},
 		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.",
 			"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
@@ -203,7 +203,7 @@ func (h *handler) waitFor(ctx context.Context, out *submitOutput, wait time.Dura
 			return err
 		}
 	}
-	views := make([]pawl.View, len(ids))
+	views := make([]service.View, len(ids))
 	out.Status = http.StatusOK
 	for i, id := range ids {
 		var err error
@@ -279,11 +279,11 @@ func (h *handler) tooMany(specs []json.RawMessage) error {
 }
 
 // submission is what a caller submits. The service reads and checks the specs.
-func (h *handler) submission(ctx context.Context, specs []json.RawMessage) pawl.Submission {
+func (h *handler) submission(ctx context.Context, specs []json.RawMessage) service.Submission {
 	own := h.Service.Principal()
 	caller := cmp.Or(callOf(ctx).caller.Principal, own)
-	sub := pawl.Submission{
-		Jobs: make([]pawl.Request, len(specs)),
+	sub := service.Submission{
+		Jobs: make([]service.Request, len(specs)),
 		// its own, and in the service's own name those of everybody
 		MayOwn: func(owner string) bool { return owner == caller || caller == own },
 	}
@@ -314,7 +314,7 @@ type runInput struct {
 
 type runOutput struct {
 	Status int
-	Body   pawl.FileAnswer
+	Body   service.FileAnswer
 }
 
 // runFile submits the jobs of a file (202), or finds those that have not ended (200).
@@ -324,16 +324,16 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 		return nil, err
 	}
 	switch {
-	case in.Key != pawl.RunKey(body.Path):
+	case in.Key != service.RunKey(body.Path):
 		return nil, invalid("path", body.Path, "is not that of the run "+in.Key, "put it to /v1/runs/"+
-			pawl.RunKey(body.Path))
+			service.RunKey(body.Path))
 	case body.Sum == "":
 		return nil, invalid("sum", "", "is missing", "give what identifies the bytes of the file")
 	}
 	if err := h.tooMany(body.Jobs); err != nil {
 		return nil, err
 	}
-	run := pawl.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Call: body.Call}
+	run := service.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Call: body.Call}
 	answer, err := serviceOf(ctx).RunFile(ctx, run, h.submission(ctx, body.Jobs))
 	if err != nil {
 		return nil, err

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -45,7 +45,7 @@ func TestBadText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := open(t)
 			t.Cleanup(func() { db.Close() })
-			svc := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}, Machine: "m1"})
+			svc := service.New(service.Config{Store: db, Broker: &local.Broker{}, Machine: "m1"})
 			srv := httptest.NewServer(api.New(api.Config{Service: svc, Log: slog.New(slog.DiscardHandler)}))
 			t.Cleanup(srv.Close)
 			f := &face{T: t, url: srv.URL}
@@ -103,7 +103,7 @@ func TestBadText(t *testing.T) {
 				{"PUT", "/v1/retentions/default", `{"description":"X"}`},
 				{"PUT", "/v1/limits/x%2fy", `{"most":1,"description":"X"}`},
 				{"PUT", "/v1/runs/x", `{"path":"/X","sum":"X","jobs":[{"command":["true"]}]}`},
-				{"PUT", "/v1/runs/" + pawl.RunKey("/\x00"), `{"path":"/X","sum":"X","call":"X","jobs":[{"command":["true"]}]}`},
+				{"PUT", "/v1/runs/" + service.RunKey("/\x00"), `{"path":"/X","sum":"X","call":"X","jobs":[{"command":["true"]}]}`},
 				{"POST", "/v1/bulk", `{"action":"X","filter":"name=X"}`},
 				{"POST", "/v1/bulk", `{"action":"cancel","filter":"name=X"}`},
 			} {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -506,7 +506,7 @@ func (p *places) fill(text string) string {
 		"{other}": func() string { return session(false) },
 		"{ended}": func() string { return session(true) },
 		"{worker}": func() string {
-			var list struct{ Items []pawl.Worker }
+			var list struct{ Items []service.Worker }
 			f.is(200, &list, "GET", "/v1/workers", "")
 			for _, w := range list.Items {
 				if len(w.Kinds) > 0 {
@@ -524,7 +524,7 @@ func (p *places) fill(text string) string {
 	if strings.Contains(text, "{group}") {
 		text = strings.ReplaceAll(text, "{group}", p.blocked().Group)
 	}
-	return strings.ReplaceAll(text, "{key}", pawl.RunKey("/a"))
+	return strings.ReplaceAll(text, "{key}", service.RunKey("/a"))
 }
 
 // until waits for a job to come to a state.

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -25,8 +25,8 @@ func (h *handler) registerWishes() {
 			"and its program may still run."), h.cancel)
 	register(h, wish("pause", "Ask that a job stop until it is resumed",
 		"A program that runs is suspended where it runs."),
-		h.wish(job.WishPause, (*pawl.Service).Pause))
-	register(h, wish("resume", "Let a paused job go on", ""), h.wish(job.WishResume, (*pawl.Service).Resume))
+		h.wish(job.WishPause, (*service.Service).Pause))
+	register(h, wish("resume", "Let a paused job go on", ""), h.wish(job.WishResume, (*service.Service).Resume))
 }
 
 type wishInput struct {
@@ -48,7 +48,7 @@ type cancelInput struct {
 	Force bool `query:"force" default:"false"`
 }
 
-type ask func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)
+type ask func(*service.Service, context.Context, ...job.ID) ([]store.Wished, error)
 
 // wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while
 // the wish stands.
@@ -74,7 +74,7 @@ const forceAfter = 10 * time.Second
 
 func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, error) {
 	if !in.Force {
-		return h.wish(job.WishCancel, (*pawl.Service).Cancel)(ctx, &wishInput{in.ID, in.Wait})
+		return h.wish(job.WishCancel, (*service.Service).Cancel)(ctx, &wishInput{in.ID, in.Wait})
 	}
 	id, err := idOf(in.ID)
 	if err != nil {
@@ -87,9 +87,9 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 	if in.Wait == "" {
 		wait = forceAfter
 	}
-	done, err := h.asked(ctx, id, job.WishCancel, (*pawl.Service).Cancel, wait)
+	done, err := h.asked(ctx, id, job.WishCancel, (*service.Service).Cancel, wait)
 	if err == nil && !done && ctx.Err() == nil && !h.stops() { // the whole time has passed
-		done, err = h.asked(ctx, id, job.WishCancel, (*pawl.Service).Abandon, 0)
+		done, err = h.asked(ctx, id, job.WishCancel, (*service.Service).Abandon, 0)
 	}
 	if err != nil {
 		return nil, err

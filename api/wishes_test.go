@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -52,7 +52,7 @@ func TestCancelWithForce(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			svc := pawl.New(pawl.Config{
+			svc := service.New(service.Config{
 				Store: db, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Kinds: map[string]engine.Kind{"far": launcher{}},
 			})
 			ctx, stop := context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func TestCancelWithForce(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			a, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("far", 0)})
+			a, err := svc.Submit(ctx, service.Request{Spec: service.NewTask("far", 0)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestCancelWithForce(t *testing.T) {
 			w := httptest.NewRecorder()
 			h := api.New(api.Config{Service: svc, Stopping: stopping})
 			h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/jobs/"+a[0].ID.String()+"/cancel"+c.query, nil))
-			var v pawl.View
+			var v service.View
 			if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
 				t.Fatal(err)
 			}

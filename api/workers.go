@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -38,7 +38,7 @@ func (h *handler) registerWorkers() {
 
 type workerList struct {
 	// The processes, newest first.
-	Items []pawl.Worker `json:"items"`
+	Items []service.Worker `json:"items"`
 }
 
 type workersOutput struct{ Body workerList }
@@ -53,7 +53,7 @@ type workerInput struct {
 	ID string `path:"id"`
 }
 
-type workerViewOutput struct{ Body pawl.WorkerView }
+type workerViewOutput struct{ Body service.WorkerView }
 
 func (h *handler) worker(ctx context.Context, in *workerInput) (*workerViewOutput, error) {
 	id, err := idOf(in.ID)
@@ -64,7 +64,7 @@ func (h *handler) worker(ctx context.Context, in *workerInput) (*workerViewOutpu
 	return &workerViewOutput{v}, err
 }
 
-type workerOutput struct{ Body pawl.Worker }
+type workerOutput struct{ Body service.Worker }
 
 func (h *handler) tell(c store.Mode) func(context.Context, *workerInput) (*workerOutput, error) {
 	return func(ctx context.Context, in *workerInput) (*workerOutput, error) {

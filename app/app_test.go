@@ -19,7 +19,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
@@ -31,6 +30,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 // A house is a service that runs programs, on a fresh folder. It can be stopped and started anew, as a process is.
 type house struct {
 	*testing.T
-	svc  *pawl.Service
+	svc  *service.Service
 	kind *app.Kind
 	eyes *app.Watcher
 	dir  string
@@ -153,7 +153,7 @@ func (h *house) start(change ...func(*parts)) {
 	if p.step != nil {
 		kind = p.step(mortal{h.kind})
 	}
-	svc := pawl.New(pawl.Config{
+	svc := service.New(service.Config{
 		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Testers: p.tests,
 		Kinds:   map[string]engine.Kind{job.KindApp: kind},
 		Options: engine.Options{Slots: p.slots, Grace: p.grace, Duties: []engine.Duty{watcher.Duty()}},
@@ -203,7 +203,7 @@ func shell(script string) job.Spec { return job.Spec{Command: []string{"/bin/sh"
 
 func (h *house) submit(s job.Spec) job.ID {
 	h.Helper()
-	a, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s})
+	a, err := h.svc.Submit(h.ctx, service.Request{Spec: s})
 	if err != nil {
 		h.Fatal(err)
 	}

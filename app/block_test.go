@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
@@ -25,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -70,7 +70,7 @@ func together(n int, s job.State) func(*engine.Run) {
 }
 
 // blocked waits until n jobs are blocked, and returns the group of them all.
-func (h *house) blocked(n int) (g pawl.BlockedGroup) {
+func (h *house) blocked(n int) (g service.BlockedGroup) {
 	h.Helper()
 	h.poll("blocked jobs", func() bool {
 		all, err := h.svc.Blocked(h.ctx)
@@ -86,7 +86,7 @@ func (h *house) blocked(n int) (g pawl.BlockedGroup) {
 }
 
 // release has a group go on.
-func (h *house) release(g pawl.BlockedGroup) {
+func (h *house) release(g service.BlockedGroup) {
 	h.Helper()
 	if _, err := h.svc.ActOnGroup(h.ctx, groups.Release, g.Key); err != nil {
 		h.Fatal(err)
@@ -94,7 +94,7 @@ func (h *house) release(g pawl.BlockedGroup) {
 }
 
 // room reports whether there is as much as a group asks for.
-func (h *house) room(g pawl.BlockedGroup) bool {
+func (h *house) room(g service.BlockedGroup) bool {
 	h.Helper()
 	var free syscall.Statfs_t
 	if err := syscall.Statfs(g.Params["path"], &free); err != nil {
@@ -137,7 +137,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // space is what a group of jobs without room says.
-func (h *house) space(g pawl.BlockedGroup, path string, bytes int64, system string) {
+func (h *house) space(g service.BlockedGroup, path string, bytes int64, system string) {
 	h.Helper()
 	line, want := "", map[string]string{"path": path, "bytes": strconv.FormatInt(bytes, 10)}
 	if system != "" {
@@ -220,7 +220,7 @@ func TestFullFileSystemOfTwoSystems(t *testing.T) {
 		p.Local.Work = full
 		p.tests = map[string]recovery.Tester{app.TesterSpace: testers.Space{}}
 	})
-	if _, _, err := h.svc.Systems().Apply(h.ctx, []byte(`{"name":"desk","host":{"kind":"local"}}`), pawl.AnyVersion); err != nil {
+	if _, _, err := h.svc.Systems().Apply(h.ctx, []byte(`{"name":"desk","host":{"kind":"local"}}`), service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	empty := h.fill(full, 256<<10)
@@ -238,14 +238,14 @@ func TestFullFileSystemOfTwoSystems(t *testing.T) {
 			ids = append(ids, h.submit(s))
 		}
 	}
-	var groups []pawl.BlockedGroup
+	var groups []service.BlockedGroup
 	h.poll("two groups that are tested, with all the others behind them", func() bool {
 		all, err := h.svc.Blocked(h.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		groups = all
-		return len(all) == 2 && !slices.ContainsFunc(all, func(g pawl.BlockedGroup) bool { return g.Tests == 0 || g.Behind != 2 })
+		return len(all) == 2 && !slices.ContainsFunc(all, func(g service.BlockedGroup) bool { return g.Tests == 0 || g.Behind != 2 })
 	})
 	for _, g := range groups {
 		h.space(g, full, 1<<20, g.Params["system"])

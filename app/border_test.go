@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // guarded is a house whose service has a folder of its own, with everything in it.
@@ -66,7 +66,7 @@ func TestOwnPlaces(t *testing.T) {
 				} else {
 					s.Inputs = []job.Input{{From: h.dir + "/user/data"}, {From: name, To: "in", InPlace: inPlace}}
 				}
-				if _, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), field+" (") {
+				if _, err := h.svc.Submit(h.ctx, service.Request{Spec: s}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), field+" (") {
 					t.Errorf("%s: %s: %v, want it to be Invalid", field, name, err)
 				}
 			}
@@ -100,7 +100,7 @@ func TestOwnPlacesByMount(t *testing.T) {
 	in.Inputs = []job.Input{{From: at + "/token"}}
 	to.Archive = &job.Archive{To: at + "/archive/default"}
 	for _, s := range []job.Spec{in, to} {
-		if _, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s}); job.KindOf(err) != job.Invalid {
+		if _, err := h.svc.Submit(h.ctx, service.Request{Spec: s}); job.KindOf(err) != job.Invalid {
 			t.Errorf("%+v %+v: %v", s.Inputs, s.Archive, err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestInputThroughInput(t *testing.T) {
 	} {
 		s := shell("echo changed")
 		s.Inputs, s.Stdout = []job.Input{{From: results, To: "in/sub", InPlace: true}, test.second}, test.stdout
-		answer, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s})
+		answer, err := h.svc.Submit(h.ctx, service.Request{Spec: s})
 		if job.KindOf(err) == job.Invalid && err != nil {
 			continue // it is seen by the paths alone
 		}
@@ -237,7 +237,7 @@ func TestLinksOfAnEarlierAttempt(t *testing.T) {
 		h.link(link.target, at)
 		s := shell("cat token")
 		s.Inputs = []job.Input{{From: h.dir + "/data", To: "token"}}
-		if _, err := h.svc.Submit(h.ctx, pawl.Request{ID: id, Spec: s}); err != nil {
+		if _, err := h.svc.Submit(h.ctx, service.Request{ID: id, Spec: s}); err != nil {
 			t.Fatal(err)
 		}
 		j := h.end(id)
@@ -309,13 +309,13 @@ func TestSharedTarget(t *testing.T) {
 	}
 	link := h.link("to", h.dir, "link")
 	to := filepath.Join(h.dir, "to")
-	request := func(name, to string, change ...func(*job.Spec)) pawl.Request {
+	request := func(name, to string, change ...func(*job.Spec)) service.Request {
 		s := shell("echo x >out")
 		s.Name, s.Archive = name, &job.Archive{To: to}
 		for _, f := range change {
 			f(&s)
 		}
-		return pawl.Request{Spec: s}
+		return service.Request{Spec: s}
 	}
 	for name, second := range map[string]string{
 		"the same": to, "with a slash": to + "/", "with a way back": h.dir + "/x/../to", "as a URL": "file://" + to, "by a link": link,
@@ -332,7 +332,7 @@ func TestSharedTarget(t *testing.T) {
 	}
 	never := func(s *job.Spec) { s.Archive.On = job.ArchiveNever }
 	ids := []job.ID{}
-	for _, together := range [][]pawl.Request{
+	for _, together := range [][]service.Request{
 		{request("a", to+"/${PAWL_JOB_NAME}"), request("b", to+"/${PAWL_JOB_NAME}"), request("", to+"/${PAWL_JOB_ID}"), request("", to+"/${PAWL_JOB_ID}")},
 		{request("c", to+"/c"), request("d", to+"/c/d"), request("e", to+"/c", never)},
 		{request("f", ""), request("g", "")},

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func TestWhatIsArchived(t *testing.T) {
@@ -245,7 +245,7 @@ func TestArchiveFolder(t *testing.T) {
 	spec := shell("exit 0")
 	spec.Inputs = []job.Input{{From: "data.csv"}, {From: "file:///etc/hosts"}, {From: "${ENV:HOME}/x"}}
 	spec.Archive = &job.Archive{To: "results", Include: []string{"["}, Exclude: []string{"ok", "re:("}, Required: []string{"../x"}}
-	_, err := h.svc.Submit(h.ctx, pawl.Request{Spec: spec})
+	_, err := h.svc.Submit(h.ctx, service.Request{Spec: spec})
 	if err != nil && (strings.Contains(err.Error(), "inputs[1]") || strings.Contains(err.Error(), "inputs[2]")) {
 		t.Errorf("Submit: %v", err)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestRetention: with a job that is kept no longer go its folder and its results in the service's own archive. Results in a
@@ -41,7 +41,7 @@ func TestRetention(t *testing.T) {
 
 	keep := func(doc string) {
 		t.Helper()
-		if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(doc), pawl.AnyVersion); err != nil {
+		if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(doc), service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestRemoveWhatStays(t *testing.T) {
 			t.Fatalf("%v %v", errs, err)
 		}
 	}
-	if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(`{"name":"default","keep":{"FAILED":"2h"}}`), pawl.AnyVersion); err != nil {
+	if _, _, err := h.svc.Retentions().Apply(h.ctx, []byte(`{"name":"default","keep":{"FAILED":"2h"}}`), service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	h.stop()

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
 	fileshttp "github.com/pawl-jobs/pawl/files/http"
 	"github.com/pawl-jobs/pawl/internal/egress"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // web runs a service anew that takes inputs of a server, and returns the server's URL.
@@ -94,7 +94,7 @@ func TestNoWeb(t *testing.T) {
 	h := open(t)
 	s := shell("exit 0")
 	s.Inputs = []job.Input{{From: "https://data.example.org/poem.txt"}}
-	if _, err := h.svc.Submit(h.ctx, pawl.Request{Spec: s}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "inputs[0].from") {
+	if _, err := h.svc.Submit(h.ctx, service.Request{Spec: s}); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "inputs[0].from") {
 		t.Errorf("Submit: %v", err)
 	}
 	s.Inputs[0].From = "https://${PAWL_OWNER}.example.org/poem.txt" // what stands for it is known when the job is prepared
@@ -170,12 +170,12 @@ func TestServerOutOfOrder(t *testing.T) {
 	if err := h.svc.SetLimit(ctx, job.Limit{Key: job.RateReleases + "/*", Most: 10_000, Per: job.Duration(time.Second)}); err != nil {
 		t.Fatal(err)
 	}
-	var reqs []pawl.Request
+	var reqs []service.Request
 	for i := range n {
 		s := job.Spec{Arguments: []string{fmt.Sprint(i)}, Archive: &job.Archive{On: job.ArchiveNever}}
 		s.Script = `read -r is <own || test "$is" = "$1"`
 		s.Inputs = []job.Input{{From: fmt.Sprintf("%s/data/%d", at, i), To: "own", SHA256: sum(fmt.Sprint(i))}}
-		reqs = append(reqs, pawl.Request{Spec: s})
+		reqs = append(reqs, service.Request{Spec: s})
 	}
 	jobs, err := h.svc.Submit(ctx, reqs...)
 	if err != nil {

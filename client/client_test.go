@@ -18,11 +18,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -94,7 +94,7 @@ func one(ctx context.Context, t *testing.T, c *client.Client, s json.RawMessage)
 }
 
 // ended follows a job to its end.
-func ended(ctx context.Context, t *testing.T, c *client.Client, id job.ID) pawl.View {
+func ended(ctx context.Context, t *testing.T, c *client.Client, id job.ID) service.View {
 	t.Helper()
 	for _, err := range c.Events(ctx, client.EventQuery{Job: id, Follow: true}) {
 		if err != nil {
@@ -166,7 +166,7 @@ func TestClient(t *testing.T) {
 		if text := all(t, r); text != "x\n" || f.Size != 2 || f.Modified.IsZero() {
 			t.Errorf("%q, %+v", text, f)
 		}
-		log, err := c.Log(ctx, v.ID, pawl.LogQuery{Stderr: true, Tail: 1, Follow: true})
+		log, err := c.Log(ctx, v.ID, service.LogQuery{Stderr: true, Tail: 1, Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestClient(t *testing.T) {
 			t.Errorf("%+v, %v", again, err)
 		}
 		ended(ctx, t, c, again.ID)
-		run := pawl.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
+		run := service.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
 		first, err := c.RunFile(ctx, run, spec(`{"kind":"mail"}`))
 		if err != nil || first.Existed {
 			t.Errorf("%+v, %v", first, err)
@@ -223,7 +223,7 @@ func TestErrors(t *testing.T) {
 		if _, _, err := c.Resume(ctx, id, 0); job.KindOf(err) != job.Conflict || !strings.Contains(err.Error(), "is not paused") {
 			t.Errorf("%v", err)
 		}
-		if _, err := c.Log(ctx, id, pawl.LogQuery{Follow: true}); job.KindOf(err) != job.NotFound {
+		if _, err := c.Log(ctx, id, service.LogQuery{Follow: true}); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
 		done := one(ctx, t, c, spec(`{"command":["true"]}`))
@@ -271,7 +271,7 @@ func TestStreams(t *testing.T) {
 	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
 		name, open := gate(t)
 		id := one(ctx, t, c, command(`echo one; read x <"$1"; echo two; exec sleep 60`, name))
-		r, err := c.Log(ctx, id, pawl.LogQuery{Follow: true})
+		r, err := c.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestStreams(t *testing.T) {
 		if !errors.Is(last, context.Canceled) {
 			t.Errorf("%v", last)
 		}
-		other, err := c.Log(ctx, id, pawl.LogQuery{Follow: true})
+		other, err := c.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -41,7 +41,7 @@ func (s *Submission) request(q url.Values) request {
 }
 
 // Submit submits specs, all or none, under an idempotency key. If key is empty it makes one. See
-// [pawl.Submission].
+// [service.Submission].
 func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessage) ([]store.Submitted, error) {
 	return c.SubmitAll(ctx, Submission{Jobs: specs, Key: key})
 }
@@ -67,46 +67,46 @@ func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted
 
 // SubmitWait submits jobs, and the service waits until all of them have ended: up to wait, and for
 // 5 minutes at most. ended reports whether all have ended.
-func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []pawl.View, ended bool,
+func (c *Client) SubmitWait(ctx context.Context, s Submission, wait time.Duration) (jobs []service.View, ended bool,
 	err error,
 ) {
-	var answer pawl.Views
+	var answer service.Views
 	o, err := c.call(ctx, s.request(url.Values{"wait": {wait.String()}}), &answer)
 	return answer.Jobs, o.status == http.StatusOK, err
 }
 
 // RunFile submits the jobs of a file, or finds its jobs that have not ended; see
-// [pawl.Service.RunFile]. If run.New is set and run.Call is empty, it makes a Call.
-func (c *Client) RunFile(ctx context.Context, run pawl.FileRun, specs ...json.RawMessage) (pawl.FileAnswer, error) {
+// [service.Service.RunFile]. If run.New is set and run.Call is empty, it makes a Call.
+func (c *Client) RunFile(ctx context.Context, run service.FileRun, specs ...json.RawMessage) (service.FileAnswer, error) {
 	if run.New && run.Call == "" {
 		run.Call = job.NewID().String()
 	}
 	body := struct {
-		pawl.FileRun
+		service.FileRun
 		Jobs []json.RawMessage `json:"jobs"`
 	}{run, specs}
-	var answer pawl.FileAnswer
-	_, err := c.call(ctx, request{method: http.MethodPut, path: "/v1/runs/" + pawl.RunKey(run.Path), body: body},
+	var answer service.FileAnswer
+	_, err := c.call(ctx, request{method: http.MethodPut, path: "/v1/runs/" + service.RunKey(run.Path), body: body},
 		&answer)
 	return answer, err
 }
 
 // Job returns a job.
-func (c *Client) Job(ctx context.Context, id job.ID) (pawl.View, error) {
-	return fetch[pawl.View](ctx, c, of(id), nil)
+func (c *Client) Job(ctx context.Context, id job.ID) (service.View, error) {
+	return fetch[service.View](ctx, c, of(id), nil)
 }
 
-// Find returns the job that ref names, by its name or a part of its id; see [pawl.Service.Find].
-func (c *Client) Find(ctx context.Context, ref string, hidden bool) (pawl.View, error) {
+// Find returns the job that ref names, by its name or a part of its id; see [service.Service.Find].
+func (c *Client) Find(ctx context.Context, ref string, hidden bool) (service.View, error) {
 	v := url.Values{"job": {ref}}
 	if hidden {
 		v.Set("hidden", "true")
 	}
-	return fetch[pawl.View](ctx, c, "/v1/lookup", v)
+	return fetch[service.View](ctx, c, "/v1/lookup", v)
 }
 
 // List returns a page of jobs. The tenant is that of the service.
-func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
+func (c *Client) List(ctx context.Context, q store.Query) (service.Views, error) {
 	v := url.Values{}
 	set := func(name, value string) {
 		if value != "" {
@@ -119,17 +119,17 @@ func (c *Client) List(ctx context.Context, q store.Query) (pawl.Views, error) {
 	if q.Limit > 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
-	return fetch[pawl.Views](ctx, c, "/v1/jobs", v)
+	return fetch[service.Views](ctx, c, "/v1/jobs", v)
 }
 
 // Jobs yields all jobs that a query chooses. It asks for pages of the query's limit. An error is
 // the last that it yields.
-func (c *Client) Jobs(ctx context.Context, q store.Query) iter.Seq2[pawl.View, error] {
-	return func(yield func(pawl.View, error) bool) {
+func (c *Client) Jobs(ctx context.Context, q store.Query) iter.Seq2[service.View, error] {
+	return func(yield func(service.View, error) bool) {
 		for more := true; more; more = q.Cursor != "" {
 			page, err := c.List(ctx, q)
 			if err != nil {
-				yield(pawl.View{}, err)
+				yield(service.View{}, err)
 				return
 			}
 			for _, v := range page.Jobs {
@@ -188,8 +188,8 @@ func (c *Client) History(ctx context.Context, id job.ID) (History, error) {
 }
 
 // Resubmit submits the request of a job once more and returns the new job.
-func (c *Client) Resubmit(ctx context.Context, id job.ID) (pawl.View, error) {
-	var v pawl.View
+func (c *Client) Resubmit(ctx context.Context, id job.ID) (service.View, error) {
+	var v service.View
 	_, err := c.call(ctx, request{
 		method: http.MethodPost, path: of(id) + "/resubmit",
 		header: http.Header{"Idempotency-Key": {job.NewID().String()}},
@@ -212,39 +212,39 @@ func (c *Client) remove(ctx context.Context, path string) error {
 }
 
 // Hide hides a job that has ended, so that lists leave it out. With hidden false it shows it again.
-func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (pawl.View, error) {
+func (c *Client) Hide(ctx context.Context, id job.ID, hidden bool) (service.View, error) {
 	path := of(id) + "/unhide"
 	if hidden {
 		path = of(id) + "/hide"
 	}
-	var v pawl.View
+	var v service.View
 	_, err := c.call(ctx, request{method: http.MethodPost, path: path}, &v)
 	return v, err
 }
 
 // Annotate merges labels and notes into those of a job. With replace it replaces the fields that a
 // sets.
-func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (pawl.View, error) {
+func (c *Client) Annotate(ctx context.Context, id job.ID, a job.Annotation, replace bool) (service.View, error) {
 	method := http.MethodPatch
 	if replace {
 		method = http.MethodPut
 	}
-	var v pawl.View
+	var v service.View
 	_, err := c.call(ctx, request{method: method, path: of(id) + "/annotations", body: a}, &v)
 	return v, err
 }
 
 // Bulk does one action with all jobs that a filter chooses. An empty filter chooses all. Only a dry
 // run is repeated: a repeated action would not count what the first call did.
-func (c *Client) Bulk(ctx context.Context, b pawl.Bulk) (pawl.BulkAnswer, error) {
+func (c *Client) Bulk(ctx context.Context, b service.Bulk) (service.BulkAnswer, error) {
 	body := struct {
-		Action pawl.Action `json:"action"`
-		Filter string      `json:"filter"`
-		DryRun bool        `json:"dry_run,omitempty"`
-		Force  bool        `json:"force,omitempty"`
-		All    bool        `json:"all,omitempty"`
+		Action service.Action `json:"action"`
+		Filter string         `json:"filter"`
+		DryRun bool           `json:"dry_run,omitempty"`
+		Force  bool           `json:"force,omitempty"`
+		All    bool           `json:"all,omitempty"`
 	}{b.Action, b.Filter.String(), b.DryRun, b.Force, len(b.Filter) == 0}
-	var a pawl.BulkAnswer
+	var a service.BulkAnswer
 	_, err := c.call(ctx, request{method: http.MethodPost, path: "/v1/bulk", body: body, once: !b.DryRun}, &a)
 	return a, err
 }

@@ -8,11 +8,11 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
-// A Peer makes calls to a process on another machine. It implements [pawl.Peer]. Each request has
+// A Peer makes calls to a process on another machine. It implements [service.Peer]. Each request has
 // its own token, and is made once.
 type Peer struct {
 	// Address is the URL of the process.
@@ -36,8 +36,8 @@ func (p *Peer) as(ctx context.Context, id job.ID, deletes bool) (*Client, error)
 	return c, nil
 }
 
-// Output implements [pawl.Peer].
-func (p *Peer) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
+// Output implements [service.Peer].
+func (p *Peer) Output(ctx context.Context, id job.ID) ([]service.File, error) {
 	c, err := p.as(ctx, id, false)
 	if err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func (p *Peer) Output(ctx context.Context, id job.ID) ([]pawl.File, error) {
 	return files, fromPeer(ctx, err)
 }
 
-// Log implements [pawl.Peer].
-func (p *Peer) Log(ctx context.Context, id job.ID, q pawl.LogQuery) (io.ReadCloser, error) {
+// Log implements [service.Peer].
+func (p *Peer) Log(ctx context.Context, id job.ID, q service.LogQuery) (io.ReadCloser, error) {
 	c, err := p.as(ctx, id, false)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p *Peer) Log(ctx context.Context, id job.ID, q pawl.LogQuery) (io.ReadClos
 	return log, fromPeer(ctx, err)
 }
 
-// Delete implements [pawl.Peer].
+// Delete implements [service.Peer].
 func (p *Peer) Delete(ctx context.Context, id job.ID) error {
 	c, err := p.as(ctx, id, true)
 	if err != nil {
@@ -65,15 +65,15 @@ func (p *Peer) Delete(ctx context.Context, id job.ID) error {
 	return fromPeer(ctx, c.Delete(ctx, id))
 }
 
-// OpenOutput implements [pawl.Peer]. Modified is exact to the second. What is read from somewhere
+// OpenOutput implements [service.Peer]. Modified is exact to the second. What is read from somewhere
 // else in the file is asked for anew.
-func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.File, io.ReadSeekCloser, error) {
-	open := func(from int64) (pawl.File, io.ReadCloser, error) {
+func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (service.File, io.ReadSeekCloser, error) {
+	open := func(from int64) (service.File, io.ReadCloser, error) {
 		c, err := p.as(ctx, id, false)
 		if err != nil {
-			return pawl.File{}, nil, err
+			return service.File{}, nil, err
 		}
-		var f pawl.File
+		var f service.File
 		var r io.ReadCloser
 		if from == 0 {
 			f, r, err = c.OpenOutput(ctx, id, name)
@@ -91,7 +91,7 @@ func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (pawl.Fil
 
 // A seeker reads a file of another process from where it is told to.
 type seeker struct {
-	open     func(from int64) (pawl.File, io.ReadCloser, error)
+	open     func(from int64) (service.File, io.ReadCloser, error)
 	size, at int64
 	body     io.ReadCloser // nil: of nothing
 	bodyAt   int64         // where in the file it goes on

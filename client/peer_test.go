@@ -17,11 +17,11 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // A machine is a service with an address, at which a process of another machine asks it.
@@ -99,7 +99,7 @@ func (m *machine) run(t *testing.T, script string, args ...string) job.ID {
 
 func (m *machine) start(t *testing.T, script string, args ...string) job.ID {
 	t.Helper()
-	a, err := m.svc.Submit(t.Context(), pawl.Request{Spec: job.Spec{Command: append([]string{"sh", "-c", script, "sh"}, args...)}})
+	a, err := m.svc.Submit(t.Context(), service.Request{Spec: job.Spec{Command: append([]string{"sh", "-c", script, "sh"}, args...)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestPeer(t *testing.T) {
 	if err != nil || wantErr != nil || fmt.Sprint(files) != fmt.Sprint(want) {
 		t.Errorf("%v, %v; want %v, %v", files, err, want, wantErr)
 	}
-	log, err := m.peer.Log(ctx, id, pawl.LogQuery{Tail: 2})
+	log, err := m.peer.Log(ctx, id, service.LogQuery{Tail: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestPeer(t *testing.T) {
 			t.Errorf("%q: %v, want %v", name, err, want)
 		}
 	}
-	waiting, err := m.svc.Submit(ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}, Delay: 1 << 40}})
+	waiting, err := m.svc.Submit(ctx, service.Request{Spec: job.Spec{Command: []string{"true"}, Delay: 1 << 40}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,11 +198,11 @@ func TestPeerStreams(t *testing.T) {
 		id := m.start(t, `echo one; read x < "$1"; echo two`, name)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		given, err := m.peer.Log(ctx, id, pawl.LogQuery{Follow: true})
+		given, err := m.peer.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := m.peer.Log(t.Context(), id, pawl.LogQuery{Follow: true})
+		whole, err := m.peer.Log(t.Context(), id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestPeerThatIsNotTheOne(t *testing.T) {
 		}
 		_, errOutput := p.Output(t.Context(), id)
 		_, _, errOpen := p.OpenOutput(t.Context(), id, "x")
-		_, errLog := p.Log(t.Context(), id, pawl.LogQuery{})
+		_, errLog := p.Log(t.Context(), id, service.LogQuery{})
 		for _, err := range []error{errOutput, errOpen, errLog, p.Delete(t.Context(), id)} {
 			if job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", what, err)

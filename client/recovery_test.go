@@ -6,22 +6,22 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 func TestRecovery(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
-		pawl.Handle(svc, "mail", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
-			return struct{}{}, pawl.Block("the post is closed", "door", nil)
+		svc := service.New(service.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler), Principal: "ada"})
+		service.Handle(svc, "mail", func(context.Context, *service.Task[struct{}]) (struct{}, error) {
+			return struct{}{}, service.Block("the post is closed", "door", nil)
 		})
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -33,7 +33,7 @@ func TestRecovery(t *testing.T) {
 			}
 		}()
 		c := client.New(client.Local(api.New(api.Config{Service: svc})))
-		p, created, err := c.Policies().Apply(ctx, "TASK_BLOCKED", spec(`{"max_wait":"1h"}`), pawl.AnyVersion)
+		p, created, err := c.Policies().Apply(ctx, "TASK_BLOCKED", spec(`{"max_wait":"1h"}`), service.AnyVersion)
 		if err != nil || !created || p.Doc.MaxWait.String() != "1h0m0s" {
 			t.Errorf("%+v, %t, %v", p, created, err)
 		}

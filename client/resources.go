@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // Resources are the documents of one kind on the service.
@@ -23,13 +23,13 @@ func (c *Client) Queues() Resources[job.Queue] { return Resources[job.Queue]{c, 
 // Systems returns the documents of systems, on which programs run.
 func (c *Client) Systems() Resources[job.System] { return Resources[job.System]{c, "/v1/systems"} }
 
-// CheckSystem tries all that jobs need of a system; see [pawl.Service.CheckSystem].
+// CheckSystem tries all that jobs need of a system; see [service.Service.CheckSystem].
 func (c *Client) CheckSystem(ctx context.Context, name string) (found job.SystemCheck, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: c.Systems().of(name) + "/check"}, &found)
 	return found, err
 }
 
-// ListSystem lists a folder of a system; see [pawl.Service.ListSystem].
+// ListSystem lists a folder of a system; see [service.Service.ListSystem].
 func (c *Client) ListSystem(ctx context.Context, name, path string, limit int) (found job.Listing, err error) {
 	q := url.Values{"path": {path}, "limit": {strconv.Itoa(limit)}}
 	_, err = c.call(ctx, request{method: http.MethodGet, path: c.Systems().of(name) + "/files", query: q}, &found)
@@ -51,28 +51,28 @@ func (c *Client) Policies() Resources[job.RecoveryPolicy] {
 func (r Resources[T]) of(name string) string { return r.path + "/" + url.PathEscape(name) }
 
 // List returns all documents, sorted by name.
-func (r Resources[T]) List(ctx context.Context) ([]pawl.Resource[T], error) {
+func (r Resources[T]) List(ctx context.Context) ([]service.Resource[T], error) {
 	answer, err := fetch[struct {
-		Items []pawl.Resource[T] `json:"items"`
+		Items []service.Resource[T] `json:"items"`
 	}](ctx, r.c, r.path, nil)
 	return answer.Items, err
 }
 
 // Resource returns the document with a name.
-func (r Resources[T]) Resource(ctx context.Context, name string) (pawl.Resource[T], error) {
-	return fetch[pawl.Resource[T]](ctx, r.c, r.of(name), nil)
+func (r Resources[T]) Resource(ctx context.Context, name string) (service.Resource[T], error) {
+	return fetch[service.Resource[T]](ctx, r.c, r.of(name), nil)
 }
 
 // Apply creates or replaces the document with a name. created reports whether there was none.
 // version must be the version of the present document, or 0 if there must be none. Otherwise the
-// error is of kind [job.Conflict]. With [pawl.AnyVersion] it replaces any version, and only then
+// error is of kind [job.Conflict]. With [service.AnyVersion] it replaces any version, and only then
 // the call is repeated.
 func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage,
 	version int64,
-) (res pawl.Resource[T], created bool, err error) {
-	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != pawl.AnyVersion}
+) (res service.Resource[T], created bool, err error) {
+	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != service.AnyVersion}
 	switch version {
-	case pawl.AnyVersion:
+	case service.AnyVersion:
 	case 0:
 		q.header = http.Header{"If-None-Match": {"*"}}
 	default:
@@ -83,12 +83,12 @@ func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessag
 }
 
 // Disable disables the subject of a document. With disabled false it enables it again.
-func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (pawl.Resource[T], error) {
+func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (service.Resource[T], error) {
 	verb := "/enable"
 	if disabled {
 		verb = "/disable"
 	}
-	var res pawl.Resource[T]
+	var res service.Resource[T]
 	_, err := r.c.call(ctx, request{method: http.MethodPost, path: r.of(name) + verb}, &res)
 	return res, err
 }

@@ -19,12 +19,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // to is a client of a service whose answers a test makes, with what Dial gives.
@@ -90,7 +90,7 @@ func TestRepeated(t *testing.T) {
 			return err
 		},
 		"run file": func(ctx context.Context, c *client.Client) error {
-			_, err := c.RunFile(ctx, pawl.FileRun{Path: "/x", New: true}, spec(`{}`))
+			_, err := c.RunFile(ctx, service.FileRun{Path: "/x", New: true}, spec(`{}`))
 			return err
 		},
 		"cancel": func(ctx context.Context, c *client.Client) error { _, _, err := c.Cancel(ctx, id, 0); return err },
@@ -102,7 +102,7 @@ func TestRepeated(t *testing.T) {
 			return err
 		},
 		"apply": func(ctx context.Context, c *client.Client) error {
-			_, _, err := c.Queues().Apply(ctx, "q", spec(`{}`), pawl.AnyVersion)
+			_, _, err := c.Queues().Apply(ctx, "q", spec(`{}`), service.AnyVersion)
 			return err
 		},
 		"apply at": func(ctx context.Context, c *client.Client) error {
@@ -110,11 +110,11 @@ func TestRepeated(t *testing.T) {
 			return err
 		},
 		"dry run": func(ctx context.Context, c *client.Client) error {
-			_, err := c.Bulk(ctx, pawl.Bulk{Action: pawl.ActCancel, DryRun: true})
+			_, err := c.Bulk(ctx, service.Bulk{Action: service.ActCancel, DryRun: true})
 			return err
 		},
 		"bulk": func(ctx context.Context, c *client.Client) error {
-			_, err := c.Bulk(ctx, pawl.Bulk{Action: pawl.ActCancel})
+			_, err := c.Bulk(ctx, service.Bulk{Action: service.ActCancel})
 			return err
 		},
 		"resubmit": func(ctx context.Context, c *client.Client) error { _, err := c.Resubmit(ctx, id); return err },
@@ -123,7 +123,7 @@ func TestRepeated(t *testing.T) {
 			return err
 		},
 		"log": func(ctx context.Context, c *client.Client) error {
-			_, err := c.Log(ctx, id, pawl.LogQuery{})
+			_, err := c.Log(ctx, id, service.LogQuery{})
 			return err
 		},
 		"one cursor": func(ctx context.Context, c *client.Client) error { _, err := c.Cursor(ctx); return err },

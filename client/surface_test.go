@@ -13,12 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -172,7 +172,7 @@ func TestBulk(t *testing.T) {
 		if _, err := c.Submit(ctx, "", spec(`{"kind":"mail","queue":"default"}`), spec(`{"kind":"mail"}`), spec(`{"kind":"letter"}`)); err != nil {
 			t.Fatal(err)
 		}
-		b := pawl.Bulk{Action: pawl.ActCancel, Filter: job.Where("kind", "mail"), DryRun: true}
+		b := service.Bulk{Action: service.ActCancel, Filter: job.Where("kind", "mail"), DryRun: true}
 		if a, err := c.Bulk(ctx, b); err != nil || a.Matched != 2 || a.Done != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -180,7 +180,7 @@ func TestBulk(t *testing.T) {
 		if a, err := c.Bulk(ctx, b); err != nil || a.Done != 2 {
 			t.Errorf("%+v, %v", a, err)
 		}
-		if a, err := c.Bulk(ctx, pawl.Bulk{Action: pawl.ActDelete}); err != nil || a.Done != 2 || a.Refused != 1 || a.Refusals[0].Code != job.Conflict {
+		if a, err := c.Bulk(ctx, service.Bulk{Action: service.ActDelete}); err != nil || a.Done != 2 || a.Refused != 1 || a.Refusals[0].Code != job.Conflict {
 			t.Errorf("%+v, %v", a, err)
 		}
 		page, err := c.List(ctx, store.Query{})
@@ -195,7 +195,7 @@ func TestBulk(t *testing.T) {
 
 func TestResources(t *testing.T) {
 	both(t, func(ctx context.Context, t *testing.T, c *client.Client) {
-		r, created, err := c.Queues().Apply(ctx, "night", spec(`{"max_waiting":1}`), pawl.AnyVersion)
+		r, created, err := c.Queues().Apply(ctx, "night", spec(`{"max_waiting":1}`), service.AnyVersion)
 		if err != nil || !created || r.Doc.Name != "night" || r.Doc.MaxWaiting != 1 {
 			t.Fatalf("%+v, %t, %v", r, created, err)
 		}
@@ -263,17 +263,17 @@ func TestWorkers(t *testing.T) {
 		name, open := gate(t)
 		id := one(ctx, t, c, command(`read x <"$1"`, name))
 		all, err := c.Workers(ctx)
-		if err != nil || len(all) != 1 || all[0].State != pawl.WorkerLive || all[0].Slots[job.LaneFinish].All == 0 || all[0].Machine != "m1" {
+		if err != nil || len(all) != 1 || all[0].State != service.WorkerLive || all[0].Slots[job.LaneFinish].All == 0 || all[0].Machine != "m1" {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		w := all[0].ID
-		if v, err := c.Drain(ctx, w); err != nil || v.State != pawl.WorkerDraining {
+		if v, err := c.Drain(ctx, w); err != nil || v.State != service.WorkerDraining {
 			t.Errorf("%s, %v", v.State, err)
 		}
-		if v, err := c.Worker(ctx, w); err != nil || v.State != pawl.WorkerDraining || v.Jobs == nil {
+		if v, err := c.Worker(ctx, w); err != nil || v.State != service.WorkerDraining || v.Jobs == nil {
 			t.Errorf("%+v, %v", v, err)
 		}
-		if v, err := c.Undrain(ctx, w); err != nil || v.State != pawl.WorkerLive {
+		if v, err := c.Undrain(ctx, w); err != nil || v.State != service.WorkerLive {
 			t.Errorf("%s, %v", v.State, err)
 		}
 		open()
@@ -285,7 +285,7 @@ func TestWorkers(t *testing.T) {
 				break
 			}
 		}
-		if v, err := c.Stop(ctx, w); err != nil || v.State != pawl.WorkerStopping {
+		if v, err := c.Stop(ctx, w); err != nil || v.State != service.WorkerStopping {
 			t.Errorf("%s, %v", v.State, err)
 		}
 		if _, err := c.Undrain(ctx, w); job.KindOf(err) != job.Conflict {
@@ -307,7 +307,7 @@ func TestEverything(t *testing.T) {
 	ctx, id := t.Context(), job.NewID()
 	for _, ask := range []func() error{
 		func() error { _, err := c.Submit(ctx, "", spec(`{}`)); return err },
-		func() error { _, err := c.RunFile(ctx, pawl.FileRun{Path: "/x", Sum: "1"}, spec(`{}`)); return err },
+		func() error { _, err := c.RunFile(ctx, service.FileRun{Path: "/x", Sum: "1"}, spec(`{}`)); return err },
 		func() error { _, err := c.Job(ctx, id); return err },
 		func() error { _, err := c.List(ctx, store.Query{}); return err },
 		func() error { _, err := c.Count(ctx, nil); return err },
@@ -319,13 +319,13 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Hide(ctx, id, false); return err },
 		func() error { _, err := c.Annotate(ctx, id, job.Annotation{}, false); return err },
 		func() error { _, err := c.Annotate(ctx, id, job.Annotation{}, true); return err },
-		func() error { _, err := c.Bulk(ctx, pawl.Bulk{Action: pawl.ActHide, DryRun: true}); return err },
+		func() error { _, err := c.Bulk(ctx, service.Bulk{Action: service.ActHide, DryRun: true}); return err },
 		func() error { _, _, err := c.Cancel(ctx, id, 0); return err },
 		func() error { _, _, err := c.Pause(ctx, id, 0); return err },
 		func() error { _, _, err := c.Resume(ctx, id, 0); return err },
 		func() error { _, err := c.Output(ctx, id); return err },
 		func() error { _, _, err := c.OpenOutput(ctx, id, "x"); return err },
-		func() error { _, err := c.Log(ctx, id, pawl.LogQuery{}); return err },
+		func() error { _, err := c.Log(ctx, id, service.LogQuery{}); return err },
 		func() error { _, err := c.Cursor(ctx); return err },
 		func() error {
 			for _, err := range c.Events(ctx, client.EventQuery{Job: id}) {

@@ -6,41 +6,41 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // Cancel asks a job to end. The service waits up to wait for that. obeyed reports whether the job
 // has ended; if not, the wish stands.
-func (c *Client) Cancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (c *Client) Cancel(ctx context.Context, id job.ID, wait time.Duration) (v service.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishCancel, wait)
 }
 
 // ForceCancel asks a job to end, waits up to wait, and then gives the job up: it ends although its
-// program may still run. See [pawl.Service.Abandon]. If wait is 0, the service waits for 10
+// program may still run. See [service.Service.Abandon]. If wait is 0, the service waits for 10
 // seconds.
-func (c *Client) ForceCancel(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (c *Client) ForceCancel(ctx context.Context, id job.ID, wait time.Duration) (v service.View, obeyed bool, err error) {
 	return c.wish(ctx, id, job.WishCancel, wait, true)
 }
 
 // Pause asks a job to stop until it is resumed. wait and obeyed are as with [Client.Cancel].
-func (c *Client) Pause(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (c *Client) Pause(ctx context.Context, id job.ID, wait time.Duration) (v service.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishPause, wait)
 }
 
 // Resume lets a paused job go on. wait and obeyed are as with [Client.Cancel].
-func (c *Client) Resume(ctx context.Context, id job.ID, wait time.Duration) (v pawl.View, obeyed bool, err error) {
+func (c *Client) Resume(ctx context.Context, id job.ID, wait time.Duration) (v service.View, obeyed bool, err error) {
 	return c.Wish(ctx, id, job.WishResume, wait)
 }
 
 // Wish makes one of the three wishes: cancel, pause or resume.
-func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v pawl.View, obeyed bool,
+func (c *Client) Wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration) (v service.View, obeyed bool,
 	err error,
 ) {
 	return c.wish(ctx, id, w, wait, false)
 }
 
-func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
+func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v service.View,
 	obeyed bool, err error,
 ) {
 	for {
@@ -56,7 +56,7 @@ func (c *Client) wish(ctx context.Context, id job.ID, w job.Wish, wait time.Dura
 // mostWait is for how long a service waits in one call.
 const mostWait = 5 * time.Minute
 
-func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v pawl.View,
+func (c *Client) wishOnce(ctx context.Context, id job.ID, w job.Wish, wait time.Duration, force bool) (v service.View,
 	obeyed bool, err error,
 ) {
 	q := url.Values{}

@@ -10,18 +10,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestLostAnswers: a call was committed and its answer was lost.
 func TestLostAnswers(t *testing.T) {
 	for _, call := range []string{"begin", "claim", "apply", "renew", "due", "pay", "expire"} {
 		t.Run("of "+call, func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
 				var y tally
-				pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (int, error) {
+				service.Handle(w.svc, "task", func(_ context.Context, task *service.Task[int]) (int, error) {
 					defer y.enter(task.Job.ID)()
 					return task.Args, nil
 				})
@@ -42,7 +42,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 
 	t.Run("of begin, and the next try comes when that lease is over", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			tries := 0
@@ -62,9 +62,9 @@ func TestLostAnswers(t *testing.T) {
 	})
 
 	t.Run("an answer that takes long makes no strangers", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			var y tally
-			pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "task", func(_ context.Context, task *service.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
 				return none{}, nil
 			})
@@ -88,9 +88,9 @@ func TestLostAnswers(t *testing.T) {
 	})
 
 	t.Run("strangers are given back", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			var y tally
-			pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "task", func(_ context.Context, task *service.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
 				return none{}, nil
 			})
@@ -117,9 +117,9 @@ func TestLostAnswers(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, kind := range []job.ErrorKind{job.Internal, job.Invalid, job.Conflict} {
 		t.Run("with "+string(kind), func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
 				var bad atomic.Pointer[job.ID]
-				pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
+				service.Handle(w.svc, "nap", func(context.Context, *service.Task[int]) (none, error) {
 					time.Sleep(time.Second) // so that all end at once
 					return none{}, nil
 				})
@@ -151,7 +151,7 @@ func TestRefused(t *testing.T) {
 				}
 				return engine.Done(nil)
 			})
-			cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
+			cfg := service.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
 			bubble(t, cfg, func(w *world) {
 				var bad atomic.Pointer[job.ID]
 				w.store.fail(refuse(&bad, func(c *job.Change) bool {
@@ -183,7 +183,7 @@ func TestRefused(t *testing.T) {
 			cause.add(context.Cause(ctx))
 			return engine.Next(job.StagingJob) // it did not notice
 		})
-		cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
+		cfg := service.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
 		bubble(t, cfg, func(w *world) {
 			var bad atomic.Pointer[job.ID]
 			w.store.fail(refuse(&bad, func(c *job.Change) bool { return c.Last().State == job.StagingInputs }, job.Internal), nil)
@@ -202,8 +202,8 @@ func TestRefused(t *testing.T) {
 
 	for _, kind := range []job.ErrorKind{job.Closed, job.Corrupt} {
 		t.Run(string(kind)+" ends Run and fails no job", func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
-				pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 20}}}, func(w *world) {
+				service.Handle(w.svc, "nap", func(context.Context, *service.Task[int]) (none, error) {
 					time.Sleep(time.Second)
 					return none{}, nil
 				})

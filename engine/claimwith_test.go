@@ -6,9 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestClaimsAlong: who is next under a limit is claimed with the change that gives its turn back, and nobody is claimed twice or
@@ -16,9 +16,9 @@ import (
 func TestClaimsAlong(t *testing.T) {
 	const jobs, most = 20, 2
 	under := func(t *testing.T, slots int, test func(w *world, y *tally, submit func() []job.ID)) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: slots}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: slots}}}, func(w *world) {
 			var y tally
-			pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "task", func(_ context.Context, task *service.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
 				return none{}, nil
 			})
@@ -26,7 +26,7 @@ func TestClaimsAlong(t *testing.T) {
 				t.Fatal(err)
 			}
 			test(w, &y, func() []job.ID {
-				return w.submit("task", jobs, func(r *pawl.Request) { r.Spec.Limits = []string{"gpu"} })
+				return w.submit("task", jobs, func(r *service.Request) { r.Spec.Limits = []string{"gpu"} })
 			})
 			if y.max > most {
 				t.Errorf("%d ran at once", y.max)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -30,12 +30,12 @@ func TestDuties(t *testing.T) {
 			holders.Add(-1)
 			return ctx.Err()
 		}}
-		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			cfg := w.cfg
 			cfg.Broker = &local.Broker{}
-			second := pawl.New(cfg)
+			second := service.New(cfg)
 			ctx, quit := context.WithCancel(context.Background())
 			defer quit()
 			ended := make(chan error)
@@ -81,7 +81,7 @@ func TestDuties(t *testing.T) {
 			note("end")
 			return errors.New("an error after the end is nobody's business")
 		}}
-		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			until := time.Now().Add(30 * time.Second)
@@ -102,7 +102,7 @@ func TestDuties(t *testing.T) {
 	t.Run("its error ends Run", func(t *testing.T) {
 		broken := errors.New("broken")
 		duty := engine.Duty{Name: "watch", Run: func(context.Context, *engine.Held) error { return broken }}
-		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			c, _ := w.hold()
 			id := w.submit("hold", 1)[0]
 			w.start()
@@ -111,7 +111,7 @@ func TestDuties(t *testing.T) {
 			}
 			w.noSession()
 			if len(c.all) > 0 {
-				c.are(t, 1, pawl.ErrLeaseLost)
+				c.are(t, 1, service.ErrLeaseLost)
 			}
 			w.at(id, job.Pending, job.Ready)
 		})
@@ -138,7 +138,7 @@ func TestDuties(t *testing.T) {
 				close(was.changed)
 			}
 		}
-		cfg := pawl.Config{Options: engine.Options{VaryingDuties: func() ([]engine.Duty, <-chan struct{}) {
+		cfg := service.Config{Options: engine.Options{VaryingDuties: func() ([]engine.Duty, <-chan struct{}) {
 			now := wanted.Load()
 			return now.all, now.changed
 		}}}
@@ -172,7 +172,7 @@ func TestDuties(t *testing.T) {
 				}
 			}
 		}}
-		bubble(t, pawl.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Duties: []engine.Duty{duty}}}, func(w *world) {
 			says = make(chan error)
 			w.start()
 			is := func(want map[string]store.Silence) {
@@ -215,7 +215,7 @@ func TestDuties(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}}
-		cfg := pawl.Config{
+		cfg := service.Config{
 			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
 			Options: engine.Options{Duties: []engine.Duty{duty}},
 		}

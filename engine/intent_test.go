@@ -8,17 +8,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestClaimIsIntent: where a program comes to its launch by a claim, that is the intent. What a step makes of it otherwise launches
 // nothing, and leaves nothing behind that may run.
 func TestClaimIsIntent(t *testing.T) {
 	// staged is a kind whose programs come to their launch by a claim.
-	staged := func(submit func(context.Context, *engine.Run) engine.Outcome) pawl.Config {
-		return pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: submitting(engine.Requeue(job.SubmittingJob), submit)}}
+	staged := func(submit func(context.Context, *engine.Run) engine.Outcome) service.Config {
+		return service.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: submitting(engine.Requeue(job.SubmittingJob), submit)}}
 	}
 	before := []string{
 		"PENDING/ready", "PROCESSING_INPUTS/worker", "STAGING_INPUTS/worker", "STAGING_JOB/worker", "SUBMITTING_JOB/ready", "SUBMITTING_JOB/worker",
@@ -92,7 +92,7 @@ func TestClaimIsIntent(t *testing.T) {
 			}), func(w *world) {
 				w.start()
 				spec := job.Spec{Command: []string{"true"}, Retry: &job.RetryPolicy{MaxAttempts: 2}}
-				id := w.accept(pawl.Request{Spec: spec})[0]
+				id := w.accept(service.Request{Spec: spec})[0]
 				end, _, _ := strings.Cut(test.path[len(test.path)-1], "/")
 				w.finish(job.State(end), id)
 				if diff := cmp.Diff(append(append([]string{}, before...), test.path...), w.path(id)); diff != "" {

@@ -10,16 +10,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // frozen registers the kind freeze, whose handler ignores its context the first time it is called. Its result is how
 // often it was called.
 func (w *world) frozen() *frozen {
 	f := &frozen{thaw: make(chan none)}
-	pawl.Handle(w.svc, "freeze", func(ctx context.Context, _ *pawl.Task[int]) (int64, error) {
+	service.Handle(w.svc, "freeze", func(ctx context.Context, _ *service.Task[int]) (int64, error) {
 		n := f.runs.Add(1)
 		if n == 1 {
 			context.AfterFunc(ctx, func() { f.causes.add(context.Cause(ctx)) })
@@ -85,10 +85,10 @@ func TestLeaseLost(t *testing.T) {
 		}},
 	} {
 		t.Run("all jobs end after an outage in which "+row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 5}}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 5}}}, func(w *world) {
 				c, letGo := w.hold()
 				var y tally
-				pawl.Handle(w.svc, "task", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+				service.Handle(w.svc, "task", func(_ context.Context, task *service.Task[int]) (none, error) {
 					defer y.enter(task.Job.ID)()
 					time.Sleep(time.Second)
 					return none{}, nil
@@ -100,7 +100,7 @@ func TestLeaseLost(t *testing.T) {
 				tasks := w.submit("task", 20)
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				c.are(t, 3, pawl.ErrLeaseLost)
+				c.are(t, 3, service.ErrLeaseLost)
 				time.Sleep(outage)
 				close(letGo)
 				w.finish(job.Finished, held...)
@@ -115,7 +115,7 @@ func TestLeaseLost(t *testing.T) {
 	}
 
 	t.Run("a step that ignores it writes nothing and holds up nobody", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
 			f := w.frozen()
 			w.start()
 			id := w.submit("freeze", 1)[0]
@@ -123,7 +123,7 @@ func TestLeaseLost(t *testing.T) {
 			w.store.fail(down()(), nil)
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			f.causes.are(t, 1, pawl.ErrLeaseLost)
+			f.causes.are(t, 1, service.ErrLeaseLost)
 			w.finish(job.Finished, id)
 			path := w.path(id)
 			close(f.thaw)
@@ -138,7 +138,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("a short outage costs nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 3)
@@ -161,7 +161,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("an outage that ends a second before the lease costs nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -181,7 +181,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("a renewal that hangs does not take the lease with it", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -205,7 +205,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("steps are told to stop a tenth of the lease before its end, from when the renewal was sent", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Lease: 30 * time.Second}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Lease: 30 * time.Second}}, func(w *world) {
 			c, letGo := w.hold()
 			var sent time.Time
 			w.store.fail(func(_ context.Context, call string, _ any) error {
@@ -227,7 +227,7 @@ func TestLeaseLost(t *testing.T) {
 			c.are(t, 0, nil)
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			c.are(t, 1, pawl.ErrLeaseLost)
+			c.are(t, 1, service.ErrLeaseLost)
 			w.store.fail(nil, nil)
 			close(letGo)
 			w.finish(job.Finished, id)
@@ -235,7 +235,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("an expiry that cannot be carried out keeps no renewal waiting", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			w.store.fail(func(_ context.Context, call string, _ any) error {
 				if call == "expire" {
@@ -253,7 +253,7 @@ func TestLeaseLost(t *testing.T) {
 	})
 
 	t.Run("the jobs of a dead process are taken up when its lease ends", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			ids := w.submit("hold", 3)

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -27,15 +27,15 @@ func (w *world) tell(c store.Mode) {
 }
 
 // worker is the only process that lives.
-func (w *world) worker() pawl.Worker {
+func (w *world) worker() service.Worker {
 	w.Helper()
 	all, err := w.svc.Workers(context.Background())
 	if err != nil {
 		w.Fatal(err)
 	}
-	var live []pawl.Worker
+	var live []service.Worker
 	for _, x := range all {
-		if x.State != pawl.WorkerEnded && x.State != pawl.WorkerGone {
+		if x.State != service.WorkerEnded && x.State != service.WorkerGone {
 			live = append(live, x)
 		}
 	}
@@ -47,7 +47,7 @@ func (w *world) worker() pawl.Worker {
 
 func TestModes(t *testing.T) {
 	t.Run("a process that drains claims nothing more, and goes on when told to", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2}}}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			first := w.submit("hold", 1)[0]
@@ -57,8 +57,8 @@ func TestModes(t *testing.T) {
 			time.Sleep(time.Hour)
 			w.at(first, job.Running, job.Worker)
 			w.at(second, job.Pending, job.Ready)
-			if got := w.worker(); got.State != pawl.WorkerDraining || got.Held != 1 ||
-				got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) {
+			if got := w.worker(); got.State != service.WorkerDraining || got.Held != 1 ||
+				got.Slots[job.LaneTask] != (service.Slots{Used: 1, All: 2}) {
 				t.Errorf("it shows %+v", got)
 			}
 			c.are(t, 0, nil)
@@ -72,7 +72,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a lost message costs one renewal", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Lease: 15 * time.Second}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Lease: 15 * time.Second}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -93,7 +93,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a process that is told to stop ends when what runs has ended", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			_, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 3)
@@ -104,7 +104,7 @@ func TestModes(t *testing.T) {
 			for _, id := range ids {
 				w.at(id, job.Running, job.Worker)
 			}
-			if got := w.worker(); got.State != pawl.WorkerStopping {
+			if got := w.worker(); got.State != service.WorkerStopping {
 				t.Errorf("it shows %s", got.State)
 			}
 			close(letGo)
@@ -122,7 +122,7 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a process that claims nothing stops too", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Roles: []store.Role{store.RoleAPI}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Roles: []store.Role{store.RoleAPI}}}, func(w *world) {
 			w.start()
 			synctest.Wait()
 			w.tell(store.Stop)
@@ -133,20 +133,20 @@ func TestModes(t *testing.T) {
 	})
 
 	t.Run("a context that ends does not wait for what runs", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
 			w.at(id, job.Running, job.Worker)
 			w.tell(store.Stop)
 			w.stop()
-			c.are(t, 1, pawl.ErrInterrupted)
+			c.are(t, 1, service.ErrInterrupted)
 			w.at(id, job.Pending, job.Ready)
 		})
 	})
 
 	t.Run("who loses its lease has not forgotten what it was told", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -164,7 +164,7 @@ func TestModes(t *testing.T) {
 			time.Sleep(time.Minute)
 			id := w.submit("hold", 1)[0]
 			time.Sleep(time.Minute)
-			if got := w.worker(); got.ID == before || got.State != pawl.WorkerDraining {
+			if got := w.worker(); got.ID == before || got.State != service.WorkerDraining {
 				t.Errorf("session %s after %s is %s", got.ID, before, got.State)
 			}
 			w.at(id, job.Pending, job.Ready)
@@ -176,7 +176,7 @@ func TestModes(t *testing.T) {
 
 func TestRoles(t *testing.T) {
 	t.Run("a process that is no worker claims nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{
+		bubble(t, service.Config{
 			Options: engine.Options{Roles: []store.Role{store.RoleAPI, store.RoleRecovery}},
 		}, func(w *world) {
 			_, letGo := w.hold()
@@ -197,7 +197,7 @@ func TestRoles(t *testing.T) {
 	})
 
 	t.Run("a process that is no recovery looks after nothing but its own", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Roles: []store.Role{store.RoleWorker}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Roles: []store.Role{store.RoleWorker}}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -215,12 +215,12 @@ func TestRoles(t *testing.T) {
 	})
 
 	t.Run("one that is narrowed to tenants runs their jobs only", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Tenants: []string{"other"}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Tenants: []string{"other"}}}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			cfg := w.cfg
 			cfg.Tenant = "other"
-			ids, err := pawl.New(cfg).Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("hold", 1)})
+			ids, err := service.New(cfg).Submit(context.Background(), service.Request{Spec: service.NewTask("hold", 1)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func TestProcess(t *testing.T) {
 	t.Run("it tells who it is, and what has changed with the next renewal", func(t *testing.T) {
 		var address atomic.Value
 		address.Store("")
-		cfg := pawl.Config{
+		cfg := service.Config{
 			Machine: "m1", Queues: []string{"default", "night"},
 			Options: engine.Options{
 				Version: "1.2.3", Slots: map[job.Lane]int{job.LaneTask: 2, job.LaneFinish: 1},
@@ -282,14 +282,14 @@ func TestProcess(t *testing.T) {
 			is()
 			id := w.submit("hold", 1)[0]
 			time.Sleep(time.Minute)
-			if got := w.worker(); got.Slots[job.LaneTask] != (pawl.Slots{Used: 1, All: 2}) || got.Oldest == nil ||
+			if got := w.worker(); got.Slots[job.LaneTask] != (service.Slots{Used: 1, All: 2}) || got.Oldest == nil ||
 				got.Oldest.ID != id {
 				t.Errorf("it shows %+v", got)
 			}
 			close(letGo)
 			w.finish(job.Finished, id)
 			time.Sleep(time.Minute)
-			if got := w.worker(); got.Slots[job.LaneTask] != (pawl.Slots{All: 2}) || got.Oldest != nil {
+			if got := w.worker(); got.Slots[job.LaneTask] != (service.Slots{All: 2}) || got.Oldest != nil {
 				t.Errorf("it shows %+v", got)
 			}
 			mu.Lock()
@@ -301,13 +301,13 @@ func TestProcess(t *testing.T) {
 	})
 
 	t.Run("other queues are told at once", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
 			synctest.Wait()
 			if _, _, err := w.svc.Queues().Apply(context.Background(), []byte(`{"name":"night"}`),
-				pawl.AnyVersion); err != nil {
+				service.AnyVersion); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -339,7 +339,7 @@ func TestDrainedDuty(t *testing.T) {
 			w.Errorf("%s has the duty, want %s", holder, want)
 		}
 	}
-	bubble(t, pawl.Config{Options: engine.Options{Duties: duty("first")}}, func(w *world) {
+	bubble(t, service.Config{Options: engine.Options{Duties: duty("first")}}, func(w *world) {
 		w.start()
 		has(w, "first")
 		first := w.worker().ID
@@ -349,7 +349,7 @@ func TestDrainedDuty(t *testing.T) {
 
 		cfg := w.cfg
 		cfg.Duties = duty("second")
-		second := pawl.New(cfg)
+		second := service.New(cfg)
 		ctx, quit := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() { ended <- second.Run(ctx) }()

@@ -13,11 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
@@ -33,7 +33,7 @@ func launching() map[string]engine.Kind {
 }
 
 // paced is a process that runs such programs.
-func paced() pawl.Config { return pawl.Config{Machine: "here", Kinds: launching()} }
+func paced() service.Config { return service.Config{Machine: "here", Kinds: launching()} }
 
 const (
 	starts   = "starts/system/local"
@@ -307,7 +307,7 @@ func TestMoments(t *testing.T) {
 			for i := range others {
 				others[i] = w.beside()
 				others[i].cfg.Broker = w.broker
-				others[i].svc = pawl.New(others[i].cfg)
+				others[i].svc = service.New(others[i].cfg)
 				others[i].start()
 			}
 			w.start()
@@ -353,7 +353,7 @@ func TestAnyPace(t *testing.T) {
 func anyPace(t *testing.T, r *rand.Rand) {
 	w := &world{T: t, store: &faulty{Store: fake.New(nil), calls: map[string]int{}}, broker: &local.Broker{}, cfg: paced()}
 	w.cfg.Store, w.cfg.Broker, w.cfg.Log = w.store, w.broker, slog.New(slog.DiscardHandler)
-	w.svc = pawl.New(w.cfg)
+	w.svc = service.New(w.cfg)
 	reserve, apply := time.Duration(r.IntN(40))*time.Millisecond, time.Duration(r.IntN(30))*time.Millisecond
 	late := r.IntN(4) == 0 // moments are missed
 	if late {

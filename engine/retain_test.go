@@ -14,14 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // rarely is for tests that last for days: sessions are renewed once an hour.
-var rarely = pawl.Config{Options: engine.Options{Lease: 3 * time.Hour, Sweep: 24 * time.Hour}}
+var rarely = service.Config{Options: engine.Options{Lease: 3 * time.Hour, Sweep: 24 * time.Hour}}
 
 // A shelf is a kind whose jobs have files until these are removed. Its jobs never run: they are canceled before.
 type shelf struct {
@@ -60,7 +60,7 @@ func (s *shelf) had() []job.ID {
 }
 
 // kept returns cfg with a process that also watches over the programs of the machine "here", which are on a shelf.
-func kept(cfg pawl.Config) (pawl.Config, *shelf) {
+func kept(cfg service.Config) (service.Config, *shelf) {
 	s := &shelf{}
 	cfg.Machine, cfg.Kinds = "here", map[string]engine.Kind{job.KindApp: s}
 	cfg.Roles = []store.Role{store.RoleWorker, store.RoleRecovery, store.RoleWatcher}
@@ -68,9 +68,9 @@ func kept(cfg pawl.Config) (pawl.Config, *shelf) {
 }
 
 // canceled makes n programs of a service that were canceled now.
-func (w *world) canceled(svc *pawl.Service, n int) []job.ID {
+func (w *world) canceled(svc *service.Service, n int) []job.ID {
 	w.Helper()
-	reqs := make([]pawl.Request, n)
+	reqs := make([]service.Request, n)
 	for i := range reqs {
 		reqs[i].Spec = job.Spec{Command: []string{"true"}, Delay: job.Duration(10000 * time.Hour)}
 	}
@@ -87,9 +87,9 @@ func (w *world) canceled(svc *pawl.Service, n int) []job.ID {
 }
 
 // keep applies a retention.
-func (w *world) keep(svc *pawl.Service, doc string) {
+func (w *world) keep(svc *service.Service, doc string) {
 	w.Helper()
-	if _, _, err := svc.Retentions().Apply(context.Background(), []byte(`{"name":"default",`+doc+`}`), pawl.AnyVersion); err != nil {
+	if _, _, err := svc.Retentions().Apply(context.Background(), []byte(`{"name":"default",`+doc+`}`), service.AnyVersion); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -116,15 +116,15 @@ func TestRetain(t *testing.T) {
 	t.Run("jobs go when they are kept no longer, each by its tenant and state", func(t *testing.T) {
 		cfg, files := kept(rarely)
 		bubble(t, cfg, func(w *world) {
-			pawl.Handle(w.svc, "work", func(_ context.Context, task *pawl.Task[int]) (int, error) {
+			service.Handle(w.svc, "work", func(_ context.Context, task *service.Task[int]) (int, error) {
 				if task.Args > 0 {
-					return 0, pawl.Permanent(errors.New("no"))
+					return 0, service.Permanent(errors.New("no"))
 				}
 				return 0, nil
 			})
 			cfg := w.cfg
 			cfg.Tenant = "other"
-			other := pawl.New(cfg)
+			other := service.New(cfg)
 			w.keep(w.svc, `"keep":{"CANCELED":"2h","FAILED":"50h"}`)
 			w.keep(other, `"keep":{"CANCELED":"30h"}`)
 			w.start()
@@ -218,7 +218,7 @@ func TestRetain(t *testing.T) {
 			if _, err := w.store.End(context.Background(), s.ID); err != nil {
 				t.Fatal(err)
 			}
-			ids, ours := w.canceled(pawl.New(theirs), 600), w.canceled(w.svc, 2)
+			ids, ours := w.canceled(service.New(theirs), 600), w.canceled(w.svc, 2)
 			w.keep(w.svc, `"keep":{"CANCELED":"1h"}`)
 			w.start()
 			w.pass(3 * time.Hour)
@@ -311,10 +311,10 @@ func TestRetain(t *testing.T) {
 			close(letGo)
 			w.keep(w.svc, `"keep":{"FINISHED":"1h"}`)
 			w.start()
-			known := func(r *pawl.Request) { r.Spec.ExternalID = "x" }
+			known := func(r *service.Request) { r.Spec.ExternalID = "x" }
 			first := w.submit("hold", 1, known)[0]
 			w.finish(job.Finished, first)
-			if again := w.submit("hold", 1, known, func(r *pawl.Request) { r.ID = job.NewID() })[0]; again != first {
+			if again := w.submit("hold", 1, known, func(r *service.Request) { r.ID = job.NewID() })[0]; again != first {
 				t.Errorf("job %s was made beside %s", again, first)
 			}
 			w.pass(3 * time.Hour)
@@ -331,7 +331,7 @@ func TestRetain(t *testing.T) {
 		bubble(t, cfg, func(w *world) {
 			cfg := w.cfg
 			cfg.Tenant = "other"
-			other := pawl.New(cfg)
+			other := service.New(cfg)
 			bad := store.Resource{Tenant: "default", Kind: job.KindRetention, Name: "default", Doc: []byte(`{"name":"default","keep":{"CANCELED":"1h"},"until":"1h"}`)}
 			if _, err := w.store.Put(context.Background(), bad); err != nil {
 				t.Fatal(err)
@@ -346,11 +346,11 @@ func TestRetain(t *testing.T) {
 	})
 
 	t.Run("only those remove whose part it is", func(t *testing.T) {
-		for name, change := range map[string]func(*pawl.Config){
-			"a worker":                func(c *pawl.Config) { c.Roles = []store.Role{store.RoleWorker} },
-			"a process for some jobs": func(c *pawl.Config) { c.Only = []job.ID{job.NewID()} },
-			"a watcher of another":    func(c *pawl.Config) { c.Machine, c.Roles = "elsewhere", []store.Role{store.RoleWatcher} },
-			"recovery, of a program":  func(c *pawl.Config) { c.Roles = []store.Role{store.RoleRecovery} },
+		for name, change := range map[string]func(*service.Config){
+			"a worker":                func(c *service.Config) { c.Roles = []store.Role{store.RoleWorker} },
+			"a process for some jobs": func(c *service.Config) { c.Only = []job.ID{job.NewID()} },
+			"a watcher of another":    func(c *service.Config) { c.Machine, c.Roles = "elsewhere", []store.Role{store.RoleWatcher} },
+			"recovery, of a program":  func(c *service.Config) { c.Roles = []store.Role{store.RoleRecovery} },
 		} {
 			t.Run(name, func(t *testing.T) {
 				cfg, _ := kept(rarely)
@@ -362,7 +362,7 @@ func TestRetain(t *testing.T) {
 					ids := w.canceled(w.svc, 1)
 					w.keep(w.svc, `"keep":{"CANCELED":"1h"}`)
 					change(&w.cfg)
-					w.svc = pawl.New(w.cfg)
+					w.svc = service.New(w.cfg)
 					w.start()
 					w.pass(5 * time.Hour)
 					w.there(true, ids...)

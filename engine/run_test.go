@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -23,9 +23,9 @@ type none = struct{}
 
 func TestSlots(t *testing.T) {
 	t.Run("no more tasks run at once than there are slots", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 3}}}, func(w *world) {
 			var y tally
-			pawl.Handle(w.svc, "nap", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "nap", func(_ context.Context, task *service.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
 				time.Sleep(time.Second)
 				return none{}, nil
@@ -56,7 +56,7 @@ func TestSlots(t *testing.T) {
 			}
 			return engine.Done(nil)
 		})
-		cfg := pawl.Config{
+		cfg := service.Config{
 			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
 			Options: engine.Options{Slots: slots},
 		}
@@ -73,9 +73,9 @@ func TestSlots(t *testing.T) {
 	})
 
 	t.Run("a slot is free once the end of its job is durable", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 1}}}, func(w *world) {
 			var y tally
-			pawl.Handle(w.svc, "quick", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "quick", func(_ context.Context, task *service.Task[int]) (none, error) {
 				defer y.enter(task.Job.ID)()
 				return none{}, nil
 			})
@@ -99,8 +99,8 @@ func TestSlots(t *testing.T) {
 
 // TestHints: a job is announced while a claim is under way that has passed its place.
 func TestHints(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
-		pawl.Handle(w.svc, "task", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
+	bubble(t, service.Config{}, func(w *world) {
+		service.Handle(w.svc, "task", func(context.Context, *service.Task[int]) (none, error) { return none{}, nil })
 		submitted := make(chan job.ID, 1)
 		var once sync.Once
 		w.store.claimed = func(jobs []job.Job) []job.Job {
@@ -121,8 +121,8 @@ func TestHints(t *testing.T) {
 
 func TestAttempts(t *testing.T) {
 	t.Run("each error is kept, and the clock brings the job back", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			pawl.Handle(w.svc, "shaky", func(_ context.Context, task *pawl.Task[int]) (string, error) {
+		bubble(t, service.Config{}, func(w *world) {
+			service.Handle(w.svc, "shaky", func(_ context.Context, task *service.Task[int]) (string, error) {
 				if task.Job.Attempt < 4 {
 					return "", fmt.Errorf("trouble %d", task.Job.Attempt)
 				}
@@ -164,24 +164,24 @@ func TestAttempts(t *testing.T) {
 
 	type row struct {
 		name     string
-		handler  func(*pawl.Task[int]) error
+		handler  func(*service.Task[int]) error
 		code     job.Code
 		attempts int
 		message  string
 	}
 	for _, row := range []row{
-		{"the last attempt's error ends the job", func(*pawl.Task[int]) error { return errors.New("no way") }, job.TaskFailed, 3, "no way"},
+		{"the last attempt's error ends the job", func(*service.Task[int]) error { return errors.New("no way") }, job.TaskFailed, 3, "no way"},
 		{
-			"a permanent error ends it at once", func(*pawl.Task[int]) error {
-				return fmt.Errorf("wrapped: %w", pawl.Permanent(errors.New("never")))
+			"a permanent error ends it at once", func(*service.Task[int]) error {
+				return fmt.Errorf("wrapped: %w", service.Permanent(errors.New("never")))
 			}, job.TaskFailed, 1, "wrapped: never",
 		},
-		{"a panic fails the attempt", func(*pawl.Task[int]) error { panic("ouch") }, job.TaskPanicked, 3, "panic: ouch"},
-		{"so does the end of the goroutine", func(*pawl.Task[int]) error { runtime.Goexit(); return nil }, job.TaskPanicked, 3, "the handler ended its goroutine"},
+		{"a panic fails the attempt", func(*service.Task[int]) error { panic("ouch") }, job.TaskPanicked, 3, "panic: ouch"},
+		{"so does the end of the goroutine", func(*service.Task[int]) error { runtime.Goexit(); return nil }, job.TaskPanicked, 3, "the handler ended its goroutine"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{}, func(w *world) {
-				pawl.Handle(w.svc, "bad", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			bubble(t, service.Config{}, func(w *world) {
+				service.Handle(w.svc, "bad", func(_ context.Context, task *service.Task[int]) (none, error) {
 					return none{}, row.handler(task)
 				})
 				w.start()
@@ -210,14 +210,14 @@ func TestAttempts(t *testing.T) {
 
 func TestGates(t *testing.T) {
 	t.Run("a delayed job waits for its time, and an earlier one is not held up", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			began := time.Now()
-			pawl.Handle(w.svc, "late", func(context.Context, *pawl.Task[int]) (time.Duration, error) { return time.Since(began), nil })
+			service.Handle(w.svc, "late", func(context.Context, *service.Task[int]) (time.Duration, error) { return time.Since(began), nil })
 			w.start()
 			long := w.submit("late", 1, delay(10*time.Minute))[0]
 			synctest.Wait()
 			minute := w.submit("late", 1, delay(time.Minute))[0]
-			date := w.submit("late", 1, func(r *pawl.Request) { r.Spec.NotBefore = began.Add(90 * time.Second) })[0]
+			date := w.submit("late", 1, func(r *service.Request) { r.Spec.NotBefore = began.Add(90 * time.Second) })[0]
 			now := w.submit("late", 1)[0]
 			w.at(long, job.Waiting, job.Gate)
 			w.at(minute, job.Waiting, job.Gate)
@@ -232,8 +232,8 @@ func TestGates(t *testing.T) {
 	})
 
 	t.Run("many jobs may be due at once", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			pawl.Handle(w.svc, "late", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
+		bubble(t, service.Config{}, func(w *world) {
+			service.Handle(w.svc, "late", func(context.Context, *service.Task[int]) (none, error) { return none{}, nil })
 			w.start()
 			w.submit("late", 1100, delay(time.Minute)) // more than one call moves
 			w.count(job.Finished, 1100)
@@ -241,10 +241,10 @@ func TestGates(t *testing.T) {
 	})
 
 	t.Run("prerequisites release the jobs that wait for them", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			var mu sync.Mutex
 			var order []int
-			pawl.Handle(w.svc, "link", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "link", func(_ context.Context, task *service.Task[int]) (none, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				order = append(order, task.Args)
@@ -253,7 +253,7 @@ func TestGates(t *testing.T) {
 			w.start()
 			var last job.ID
 			for i := range 10 {
-				r := pawl.Request{Spec: pawl.NewTask("link", i)}
+				r := service.Request{Spec: service.NewTask("link", i)}
 				if i > 0 {
 					r.After = []store.After{{Job: last, Need: job.NeedFinished}}
 				} else {
@@ -270,12 +270,12 @@ func TestGates(t *testing.T) {
 	})
 
 	t.Run("more dependants than one call pays", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			pawl.Handle(w.svc, "head", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
-			pawl.Handle(w.svc, "tail", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, nil })
+		bubble(t, service.Config{}, func(w *world) {
+			service.Handle(w.svc, "head", func(context.Context, *service.Task[int]) (none, error) { return none{}, nil })
+			service.Handle(w.svc, "tail", func(context.Context, *service.Task[int]) (none, error) { return none{}, nil })
 			w.start()
 			heads := w.submit("head", 2, delay(time.Second))
-			w.submit("tail", 1100, func(r *pawl.Request) {
+			w.submit("tail", 1100, func(r *service.Request) {
 				r.After = []store.After{{Job: heads[0], Need: job.NeedFinished}, {Job: heads[1], Need: job.NeedEnded}}
 			})
 			w.wish(w.svc.Cancel, heads[1])
@@ -284,13 +284,13 @@ func TestGates(t *testing.T) {
 	})
 
 	t.Run("a prerequisite that did not finish cancels", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			pawl.Handle(w.svc, "bad", func(context.Context, *pawl.Task[int]) (none, error) {
-				return none{}, pawl.Permanent(errors.New("no"))
+		bubble(t, service.Config{}, func(w *world) {
+			service.Handle(w.svc, "bad", func(context.Context, *service.Task[int]) (none, error) {
+				return none{}, service.Permanent(errors.New("no"))
 			})
 			w.start()
 			bad := w.submit("bad", 1)[0]
-			id := w.submit("bad", 1, func(r *pawl.Request) { r.After = []store.After{{Job: bad, Need: job.NeedFinished}} })[0]
+			id := w.submit("bad", 1, func(r *service.Request) { r.After = []store.After{{Job: bad, Need: job.NeedFinished}} })[0]
 			w.finish(job.Canceled, id)
 			if j := w.job(id); j.Code != job.PrerequisiteFailed {
 				t.Errorf("code %s, want %s", j.Code, job.PrerequisiteFailed)
@@ -322,7 +322,7 @@ func TestSteps(t *testing.T) {
 				return engine.Done([]byte(`"ok"`))
 			}
 		})
-		cfg := pawl.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
+		cfg := service.Config{Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind}}
 		bubble(t, cfg, func(w *world) {
 			w.start()
 			ids := w.programs(10)
@@ -352,7 +352,7 @@ func TestSteps(t *testing.T) {
 			}
 			return engine.Fail(job.Entry{Code: job.StagingFailed})
 		})
-		cfg := pawl.Config{
+		cfg := service.Config{
 			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
 			Options: engine.Options{Slots: map[job.Lane]int{job.LanePrepare: 8}},
 		}
@@ -393,7 +393,7 @@ func submitting(staged engine.Outcome, submit func(context.Context, *engine.Run)
 // programs submits jobs of kind app.
 func (w *world) programs(n int) []job.ID {
 	w.Helper()
-	reqs := make([]pawl.Request, n)
+	reqs := make([]service.Request, n)
 	for i := range reqs {
 		reqs[i].Spec = job.Spec{Command: []string{"true"}}
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -53,9 +53,9 @@ func (w *world) crew(slots ...int) (all []*world, naps []*tally) {
 	}
 	for i, one := range all {
 		one.cfg.Broker, one.cfg.Slots = hall{one.broker, brokers}, map[job.Lane]int{job.LaneTask: slots[i]}
-		one.svc = pawl.New(one.cfg)
+		one.svc = service.New(one.cfg)
 		y := &tally{}
-		pawl.Handle(one.svc, "nap", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+		service.Handle(one.svc, "nap", func(_ context.Context, task *service.Task[int]) (none, error) {
 			defer y.enter(task.Job.ID)()
 			time.Sleep(time.Minute)
 			return none{}, nil
@@ -96,7 +96,7 @@ func TestShares(t *testing.T) {
 		{[]int{4, 4}, 30},
 	} {
 		t.Run(fmt.Sprintf("%d long jobs for %v slots", test.jobs, test.slots), func(t *testing.T) {
-			bubble(t, pawl.Config{}, func(w *world) {
+			bubble(t, service.Config{}, func(w *world) {
 				all, naps := w.crew(test.slots...)
 				ids := w.submit("nap", test.jobs)
 				time.Sleep(time.Second)
@@ -122,7 +122,7 @@ func TestShares(t *testing.T) {
 	}
 
 	t.Run("one that is slow gets its share", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			all, naps := w.crew(10, 10, 10)
 			var ids []job.ID
 			for i, row := range []struct {
@@ -155,7 +155,7 @@ func TestShares(t *testing.T) {
 	})
 
 	t.Run("what others leave is taken soon, and sooner the next time", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			defer w.lazy("nap")()
 			_, naps := w.crew(10)
 			var ids []job.ID
@@ -192,11 +192,11 @@ func TestShares(t *testing.T) {
 		{jobs: 1, every: 200 * time.Millisecond, takes: time.Second},
 	} {
 		t.Run(fmt.Sprintf("others are not waited for again and again: %d jobs of %v", stream.jobs, stream.takes), func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
 				defer w.lazy("blink")()
 				began := time.Now()
 				waits := make(chan time.Duration, 10000)
-				pawl.Handle(w.svc, "blink", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+				service.Handle(w.svc, "blink", func(_ context.Context, task *service.Task[int]) (none, error) {
 					waits <- time.Since(began) - time.Duration(task.Args)
 					time.Sleep(stream.takes)
 					return none{}, nil
@@ -204,7 +204,7 @@ func TestShares(t *testing.T) {
 				w.start()
 				synctest.Wait()
 				for time.Since(began) < 10*time.Second {
-					w.submit("blink", stream.jobs, func(r *pawl.Request) { r.Spec = pawl.NewTask("blink", int(time.Since(began))) })
+					w.submit("blink", stream.jobs, func(r *service.Request) { r.Spec = service.NewTask("blink", int(time.Since(began))) })
 					time.Sleep(stream.every)
 				}
 				time.Sleep(2 * time.Second)
@@ -226,7 +226,7 @@ func TestShares(t *testing.T) {
 	}
 
 	t.Run("what was left is not forgotten over another lane", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Lease: time.Hour}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Lease: time.Hour}}, func(w *world) {
 			defer w.lazy("nap")()
 			ids := w.suspects("nap", 1, job.AloneAt)
 			_, naps := w.crew(10)
@@ -241,7 +241,7 @@ func TestShares(t *testing.T) {
 	})
 
 	t.Run("a suspect is shared with nobody", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			ids := w.suspects("nap", 1, job.AloneAt)
 			all, _ := w.crew(10, 10)
 			w.finish(job.Finished, ids...)
@@ -267,12 +267,12 @@ func TestPassedOver(t *testing.T) {
 		{name: "for long", jobs: 5, held: time.Minute, soon: 2 * time.Minute, claims: 20},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{
+			bubble(t, service.Config{
 				Options: engine.Options{Lease: time.Hour, Slots: map[job.Lane]int{job.LaneTask: 10}},
 			}, func(w *world) {
 				other := w.dead(24 * time.Hour)
 				var ran tally
-				pawl.Handle(w.svc, "blink", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+				service.Handle(w.svc, "blink", func(_ context.Context, task *service.Task[int]) (none, error) {
 					ran.enter(task.Job.ID)()
 					return none{}, nil
 				})

@@ -9,21 +9,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-func after(id job.ID) func(*pawl.Request) {
-	return func(r *pawl.Request) { r.After = []store.After{{Job: id, Need: job.NeedFinished}} }
+func after(id job.ID) func(*service.Request) {
+	return func(r *service.Request) { r.After = []store.After{{Job: id, Need: job.NeedFinished}} }
 }
 
 // TestStop: the context of Run ends.
 func TestStop(t *testing.T) {
 	t.Run("steps may end in their own time", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
-			pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
+		bubble(t, service.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
+			service.Handle(w.svc, "nap", func(context.Context, *service.Task[int]) (none, error) {
 				time.Sleep(30 * time.Second)
 				return none{}, nil
 			})
@@ -36,7 +36,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("what its last jobs owe is paid", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			_, letGo := w.hold()
 			w.start()
 			first := w.submit("hold", 1)[0]
@@ -61,7 +61,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("what is not done by then goes back without a mark, and the next Run finishes it", func(t *testing.T) {
-		bubble(t, pawl.Config{
+		bubble(t, service.Config{
 			Options: engine.Options{Grace: time.Minute, Slots: map[job.Lane]int{job.LaneTask: 5}},
 		}, func(w *world) {
 			c, letGo := w.hold()
@@ -73,7 +73,7 @@ func TestStop(t *testing.T) {
 			if took := time.Since(began); took != time.Minute {
 				t.Errorf("the grace was %v, want a minute", took)
 			}
-			c.are(t, 5, pawl.ErrInterrupted)
+			c.are(t, 5, service.ErrInterrupted)
 			for _, id := range ids {
 				if j := w.at(id, job.Pending, job.Ready); j.Attempt != 1 || j.Recoveries != 0 || j.Suspect != 0 {
 					t.Errorf("attempt %d, %d recoveries, suspect %d", j.Attempt, j.Recoveries, j.Suspect)
@@ -86,7 +86,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("there may be no grace", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -96,13 +96,13 @@ func TestStop(t *testing.T) {
 			if took := time.Since(began); took != 0 {
 				t.Errorf("it took %v", took)
 			}
-			c.are(t, 1, pawl.ErrInterrupted)
+			c.are(t, 1, service.ErrInterrupted)
 			w.at(id, job.Pending, job.Ready)
 		})
 	})
 
 	t.Run("the lease may be lost meanwhile", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: time.Minute}}, func(w *world) {
 			c, _ := w.hold()
 			w.start()
 			id := w.submit("hold", 1)[0]
@@ -114,7 +114,7 @@ func TestStop(t *testing.T) {
 				return nil
 			}, nil)
 			w.stop()
-			c.are(t, 1, pawl.ErrLeaseLost)
+			c.are(t, 1, service.ErrLeaseLost)
 			if j := w.at(id, job.Pending, job.Ready); j.Suspect != 0 {
 				t.Errorf("it is suspected %d times", j.Suspect)
 			}
@@ -122,7 +122,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("a step that does not stop is left behind and writes nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			f := w.frozen()
 			w.start()
 			id := w.submit("freeze", 1)[0]
@@ -144,7 +144,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("before anything was done", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			began := make(chan none)
 			w.store.fail(nil, func(_ context.Context, call string, _ any) error {
 				if call == "begin" {
@@ -160,7 +160,7 @@ func TestStop(t *testing.T) {
 	})
 
 	t.Run("a claim under way is waited for", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			claimed, answer := make(chan none), make(chan none)

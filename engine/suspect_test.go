@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -35,10 +35,10 @@ func (w *world) suspects(kind string, n, crashes int) []job.ID {
 
 func TestSuspects(t *testing.T) {
 	t.Run("run one at a time, beside the others", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 10}}}, func(w *world) {
 			var alone, all tally
 			handle := func(kind string, tallies ...*tally) {
-				pawl.Handle(w.svc, kind, func(_ context.Context, task *pawl.Task[int]) (none, error) {
+				service.Handle(w.svc, kind, func(_ context.Context, task *service.Task[int]) (none, error) {
 					for _, y := range tallies {
 						defer y.enter(task.Job.ID)()
 					}
@@ -69,12 +69,12 @@ func TestSuspects(t *testing.T) {
 		want job.State
 	}{
 		{"an error", errors.New("not yet"), job.Waiting},
-		{"an error for good", pawl.Permanent(errors.New("never")), job.Failed},
+		{"an error for good", service.Permanent(errors.New("never")), job.Failed},
 		{"a result", nil, job.Finished},
 	} {
 		t.Run(end.name+" clears it", func(t *testing.T) {
-			bubble(t, pawl.Config{}, func(w *world) {
-				pawl.Handle(w.svc, "once", func(context.Context, *pawl.Task[int]) (none, error) { return none{}, end.err })
+			bubble(t, service.Config{}, func(w *world) {
+				service.Handle(w.svc, "once", func(context.Context, *service.Task[int]) (none, error) { return none{}, end.err })
 				var ids []job.ID
 				for i := range 2 {
 					ids = append(ids, w.suspects("once", 1, job.AloneAt+i)...)
@@ -93,7 +93,7 @@ func TestSuspects(t *testing.T) {
 	}
 
 	t.Run("are neither cleared nor accused when the process stops", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			id := w.suspects("hold", 1, job.PoisonAt-1)[0]
 			for range 3 {
@@ -109,7 +109,7 @@ func TestSuspects(t *testing.T) {
 	})
 
 	t.Run("are neither cleared nor accused when they are paused", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			id := w.suspects("hold", 1, job.PoisonAt-1)[0]
 			w.start()
@@ -131,7 +131,7 @@ func TestComeBack(t *testing.T) {
 		w.store.fail(func(context.Context, string, any) error { return errDown }, nil)
 	}
 	t.Run("what others have taken meanwhile is suspected of nothing", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 8}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 8}}}, func(w *world) {
 			c, letGo := w.hold()
 			held := w.suspects("hold", 1, job.AloneAt)
 			w.start()
@@ -140,13 +140,13 @@ func TestComeBack(t *testing.T) {
 			w.at(held[8], job.Running, job.Worker)
 			other := w.beside()
 			other.cfg.Slots = map[job.Lane]int{job.LaneTask: 3}
-			other.svc = pawl.New(other.cfg)
+			other.svc = service.New(other.cfg)
 			othersHeld, _ := other.hold()
 			other.start()
 			time.Sleep(time.Minute)
 			cut(w)
 			time.Sleep(time.Minute)
-			c.are(t, 9, pawl.ErrLeaseLost)
+			c.are(t, 9, service.ErrLeaseLost)
 			n := 0
 			for _, id := range held {
 				switch j := other.job(id); {
@@ -175,7 +175,7 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("what nobody has taken goes back as if nothing had been", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 3)
@@ -211,9 +211,9 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("what was handed on when it was cut off is told of, too", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			done := make(chan none)
-			pawl.Handle(w.svc, "nap", func(context.Context, *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "nap", func(context.Context, *service.Task[int]) (none, error) {
 				<-done
 				return none{}, nil
 			})
@@ -241,9 +241,9 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("what was taken by others than expiry is not told of", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			letGo := [2]chan none{make(chan none), make(chan none)}
-			pawl.Handle(w.svc, "hold", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+			service.Handle(w.svc, "hold", func(_ context.Context, task *service.Task[int]) (none, error) {
 				<-letGo[task.Args]
 				return none{}, nil
 			})
@@ -276,7 +276,7 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("a process that stops before it has come back tries once more", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			defer close(letGo)
 			w.start()
@@ -299,7 +299,7 @@ func TestComeBack(t *testing.T) {
 	})
 
 	t.Run("a process that cannot does not hang", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Grace: -1}}, func(w *world) {
 			_, letGo := w.hold()
 			defer close(letGo)
 			w.start()

@@ -10,16 +10,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func TestIdle(t *testing.T) {
-	bubble(t, pawl.Config{Options: engine.Options{Lease: 15 * time.Second, Sweep: time.Minute}}, func(w *world) {
+	bubble(t, service.Config{Options: engine.Options{Lease: 15 * time.Second, Sweep: time.Minute}}, func(w *world) {
 		_, letGo := w.hold()
 		w.start()
 		w.submit("hold", 3) // jobs at work are no work for the store
@@ -38,7 +38,7 @@ func TestIdle(t *testing.T) {
 // TestIdleTogether: with two processes one of them sweeps, and neither makes more statements than it would alone. When
 // that one has gone, the other sweeps.
 func TestIdleTogether(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
 		close(letGo)
 		w.start()
@@ -79,7 +79,7 @@ func TestIdleTogether(t *testing.T) {
 // between its commit and its word of it.
 func TestForgotten(t *testing.T) {
 	t.Run("ready jobs are told of by the renewal", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -100,7 +100,7 @@ func TestForgotten(t *testing.T) {
 	}
 
 	t.Run("the process that sweeps hears when a job is due", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -115,7 +115,7 @@ func TestForgotten(t *testing.T) {
 	})
 
 	t.Run("the other processes look when that one does not", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			s := w.dead(time.Hour, "sweep")
@@ -131,7 +131,7 @@ func TestForgotten(t *testing.T) {
 	})
 
 	t.Run("a job that is due is found by the sweep, when the renewals tell of none", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.store.renewed = func(a *store.Renewal) { a.Due = time.Time{} }
@@ -162,7 +162,7 @@ func TestForgotten(t *testing.T) {
 		}, job.Place{State: job.Finished, Custody: job.None}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, pawl.Config{}, func(w *world) {
+			bubble(t, service.Config{}, func(w *world) {
 				_, letGo := w.hold()
 				close(letGo)
 				w.dead(58 * time.Second)
@@ -182,13 +182,13 @@ func TestForgotten(t *testing.T) {
 	}
 
 	t.Run("who takes care of dead sessions tells those who serve what was made ready", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			other := w.beside()
 			brokers := []*local.Broker{w.broker, other.broker}
 			w.cfg.Roles, other.cfg.Roles = []store.Role{store.RoleWorker}, []store.Role{store.RoleRecovery}
 			for _, one := range []*world{w, other} {
 				one.cfg.Broker = hall{one.broker, brokers}
-				one.svc = pawl.New(one.cfg)
+				one.svc = service.New(one.cfg)
 			}
 			_, letGo := w.hold()
 			close(letGo)
@@ -206,7 +206,7 @@ func TestForgotten(t *testing.T) {
 	})
 
 	t.Run("unpaid follow-ups are told of by the renewal", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			w.start()
 			first := w.submit("hold", 1, delay(time.Hour))[0]
 			id := w.submit("hold", 1, after(first))[0]
@@ -225,7 +225,7 @@ func TestForgotten(t *testing.T) {
 
 // TestPayers: another process has taken what is owed into its hands, and does not let go of it.
 func TestPayers(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
 		first := w.submit("hold", 1, delay(time.Hour))[0]
 		waits := w.submit("hold", 1, after(first))[0]
@@ -255,7 +255,7 @@ func TestPayers(t *testing.T) {
 
 // TestPayersLull: what may wait is paid after a while also where a payer has waited long for somebody else.
 func TestPayersLull(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
 		first := w.submit("hold", 1)[0]
 		waits := w.submit("hold", 1, after(first))[0]
@@ -279,9 +279,9 @@ func TestPayersLull(t *testing.T) {
 }
 
 // silently submits a task of the kind hold, and nobody is told.
-func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
+func (w *world) silently(edit ...func(*service.Request)) job.ID {
 	w.Helper()
-	r := pawl.Request{Spec: pawl.NewTask("hold", 1)}
+	r := service.Request{Spec: service.NewTask("hold", 1)}
 	for _, f := range edit {
 		f(&r)
 	}
@@ -293,10 +293,10 @@ func (w *world) silently(edit ...func(*pawl.Request)) job.ID {
 }
 
 // mute returns a service on the same store whose wake-ups reach nobody and that pays nothing, as if it died once it has committed.
-func (w *world) mute() *pawl.Service {
+func (w *world) mute() *service.Service {
 	cfg := w.cfg
 	cfg.Broker, cfg.Store = &local.Broker{}, unable{cfg.Store}
-	return pawl.New(cfg)
+	return service.New(cfg)
 }
 
 // unable is a store of which nobody pays what is owed.
@@ -312,17 +312,17 @@ func TestPaidAtOnce(t *testing.T) {
 	tests := []struct {
 		name string
 		most int
-		do   func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error
+		do   func(desk *service.Service, limit job.Limit, reqs []service.Request) error
 	}{
-		{"jobs, of which not all may go at once", 1, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"jobs, of which not all may go at once", 1, func(desk *service.Service, limit job.Limit, reqs []service.Request) error {
 			_, err := desk.Submit(context.Background(), reqs[:2]...)
 			return err
 		}},
-		{"more jobs than are let go at once", n - 100, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"more jobs than are let go at once", n - 100, func(desk *service.Service, limit job.Limit, reqs []service.Request) error {
 			_, err := desk.Submit(context.Background(), reqs...)
 			return err
 		}},
-		{"a limit that is raised", n - 100, func(desk *pawl.Service, limit job.Limit, reqs []pawl.Request) error {
+		{"a limit that is raised", n - 100, func(desk *service.Service, limit job.Limit, reqs []service.Request) error {
 			low := limit
 			low.Most = 0
 			err := desk.SetLimit(context.Background(), low)
@@ -332,18 +332,18 @@ func TestPaidAtOnce(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2 * n}}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 2 * n}}}, func(w *world) {
 				_, letGo := w.hold()
 				w.start()
 				synctest.Wait()
-				desk := pawl.New(w.cfg)
+				desk := service.New(w.cfg)
 				limit := job.Limit{Key: "gpu", Most: tt.most}
 				if err := desk.SetLimit(context.Background(), limit); err != nil {
 					t.Fatal(err)
 				}
-				reqs := make([]pawl.Request, n)
+				reqs := make([]service.Request, n)
 				for i := range reqs {
-					reqs[i].Spec = pawl.NewTask("hold", i)
+					reqs[i].Spec = service.NewTask("hold", i)
 					reqs[i].Spec.Limits = []string{"gpu"}
 				}
 				began := time.Now()
@@ -363,7 +363,7 @@ func TestPaidAtOnce(t *testing.T) {
 
 // TestPaidTogether: what may wait is paid after a while, all at once, or with something that may not.
 func TestPaidTogether(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
 		first := w.submit("hold", 2)
 		w.start()
@@ -405,7 +405,7 @@ func TestPaidTogether(t *testing.T) {
 func TestClocks(t *testing.T) {
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 20 * time.Millisecond, -20 * time.Millisecond, time.Millisecond / 2, -time.Millisecond / 2} {
 		t.Run(ahead.String(), func(t *testing.T) {
-			bubbleAhead(t, pawl.Config{}, ahead, func(w *world) {
+			bubbleAhead(t, service.Config{}, ahead, func(w *world) {
 				_, letGo := w.hold()
 				close(letGo)
 				w.start()

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // A scribe is a tracer that writes down what it sees.
@@ -44,7 +44,7 @@ func (s *scribe) Step(ctx context.Context, j *job.Job) (context.Context, func(jo
 // see runs a job to its end.
 func (w *world) see(spec job.Spec) {
 	w.Helper()
-	id := w.accept(pawl.Request{Spec: spec})[0]
+	id := w.accept(service.Request{Spec: spec})[0]
 	w.start()
 	if _, err := w.svc.Wait(context.Background(), id); err != nil {
 		w.Fatal(err)
@@ -55,17 +55,17 @@ func (w *world) see(spec job.Spec) {
 func TestTracer(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		handler func(*scribe, context.Context, *pawl.Task[int]) (int, error)
+		handler func(*scribe, context.Context, *service.Task[int]) (int, error)
 		want    []string
 	}{
-		{"a task that is done", func(s *scribe, ctx context.Context, _ *pawl.Task[int]) (int, error) {
+		{"a task that is done", func(s *scribe, ctx context.Context, _ *service.Task[int]) (int, error) {
 			s.note("handler in %v", ctx.Value(scribeKey{}))
 			return 1, nil
 		}, []string{
 			"run of attempt 1", "step RUNNING in run", "handler in step",
 			"step came to FINISHED NORMAL_COMPLETION", "run came to FINISHED NORMAL_COMPLETION",
 		}},
-		{"one that fails, and is done the second time", func(_ *scribe, _ context.Context, task *pawl.Task[int]) (int, error) {
+		{"one that fails, and is done the second time", func(_ *scribe, _ context.Context, task *service.Task[int]) (int, error) {
 			if task.Job.Attempt == 1 {
 				return 0, errors.New("no")
 			}
@@ -74,7 +74,7 @@ func TestTracer(t *testing.T) {
 			"run of attempt 1", "step RUNNING in run", "step came to WAITING TASK_FAILED", "run came to WAITING TASK_FAILED",
 			"run of attempt 2", "step RUNNING in run", "step came to FINISHED NORMAL_COMPLETION", "run came to FINISHED NORMAL_COMPLETION",
 		}},
-		{"one that ends its goroutine", func(_ *scribe, _ context.Context, task *pawl.Task[int]) (int, error) {
+		{"one that ends its goroutine", func(_ *scribe, _ context.Context, task *service.Task[int]) (int, error) {
 			if task.Job.Attempt == 1 {
 				runtime.Goexit()
 			}
@@ -86,9 +86,9 @@ func TestTracer(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &scribe{}
-			bubble(t, pawl.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
-				pawl.Handle(w.svc, "traced", func(ctx context.Context, task *pawl.Task[int]) (int, error) { return tt.handler(s, ctx, task) })
-				spec := pawl.NewTask("traced", 1)
+			bubble(t, service.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
+				service.Handle(w.svc, "traced", func(ctx context.Context, task *service.Task[int]) (int, error) { return tt.handler(s, ctx, task) })
+				spec := service.NewTask("traced", 1)
 				spec.Retry = &job.RetryPolicy{MaxAttempts: 2}
 				w.see(spec)
 				if diff := cmp.Diff(tt.want, s.lines); diff != "" {
@@ -102,9 +102,9 @@ func TestTracer(t *testing.T) {
 // A process that loses its lease says so of its runs, and then another run follows.
 func TestTracerOfALostJob(t *testing.T) {
 	s := &scribe{}
-	bubble(t, pawl.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
+	bubble(t, service.Config{Options: engine.Options{Tracer: s}}, func(w *world) {
 		var runs atomic.Int64
-		pawl.Handle(w.svc, "traced", func(ctx context.Context, _ *pawl.Task[int]) (int, error) {
+		service.Handle(w.svc, "traced", func(ctx context.Context, _ *service.Task[int]) (int, error) {
 			if runs.Add(1) > 1 {
 				return 1, nil
 			}
@@ -118,7 +118,7 @@ func TestTracerOfALostJob(t *testing.T) {
 			w.store.fail(nil, nil)
 			return 0, context.Cause(ctx)
 		})
-		w.see(pawl.NewTask("traced", 1))
+		w.see(service.NewTask("traced", 1))
 		want := []string{
 			"run of attempt 1", "step RUNNING in run", "step came to", "run came to",
 			"run of attempt 1", "step RUNNING in run", "step came to FINISHED NORMAL_COMPLETION", "run came to FINISHED NORMAL_COMPLETION",

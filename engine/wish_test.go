@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // hold registers the kind hold: its handler waits for its context and keeps the cause, unless it is let go.
 func (w *world) hold() (*causes, chan none) {
 	c, letGo := &causes{}, make(chan none)
-	pawl.Handle(w.svc, "hold", func(ctx context.Context, task *pawl.Task[int]) (string, error) {
+	service.Handle(w.svc, "hold", func(ctx context.Context, task *service.Task[int]) (string, error) {
 		select {
 		case <-ctx.Done():
 			c.add(context.Cause(ctx))
@@ -87,11 +87,11 @@ func TestWishes(t *testing.T) {
 	}
 	setup := func(w *world, p place) (job.ID, *causes, chan none) {
 		c, letGo := w.hold()
-		pawl.Handle(w.svc, "sit", func(context.Context, *pawl.Task[int]) (none, error) {
+		service.Handle(w.svc, "sit", func(context.Context, *service.Task[int]) (none, error) {
 			<-letGo
 			return none{}, nil
 		})
-		pawl.Handle(w.svc, "fail", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+		service.Handle(w.svc, "fail", func(_ context.Context, task *service.Task[int]) (none, error) {
 			if task.Job.Attempt == 1 {
 				return none{}, errors.New("at first")
 			}
@@ -104,7 +104,7 @@ func TestWishes(t *testing.T) {
 	}
 	for _, p := range places {
 		t.Run("cancel reaches a job that waits for "+p.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, c, letGo := setup(w, p)
 				began := time.Now()
 				w.wish(w.svc.Cancel, id)
@@ -114,17 +114,17 @@ func TestWishes(t *testing.T) {
 				if took := time.Since(began); took != 0 {
 					t.Errorf("it took %v", took)
 				}
-				c.are(t, p.ran, pawl.ErrCanceled)
+				c.are(t, p.ran, service.ErrCanceled)
 				close(letGo)
 			})
 		})
 
 		t.Run("pause and resume reach a job that waits for "+p.name, func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, c, letGo := setup(w, p)
 				w.wish(w.svc.Pause, id)
 				w.at(id, job.Paused, job.User)
-				c.are(t, p.ran, pawl.ErrPaused)
+				c.are(t, p.ran, service.ErrPaused)
 				before := w.job(id)
 				w.wish(w.svc.Resume, id)
 				synctest.Wait()
@@ -140,7 +140,7 @@ func TestWishes(t *testing.T) {
 		})
 
 		t.Run("a paused job that had waited for "+p.name+" can be canceled", func(t *testing.T) {
-			bubble(t, pawl.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
+			bubble(t, service.Config{Options: engine.Options{Slots: slots}}, func(w *world) {
 				id, _, letGo := setup(w, p)
 				w.wish(w.svc.Pause, id)
 				w.at(id, job.Paused, job.User)
@@ -152,8 +152,8 @@ func TestWishes(t *testing.T) {
 	}
 
 	t.Run("a cancel wins over a later end", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
-			pawl.Handle(w.svc, "deaf", func(ctx context.Context, _ *pawl.Task[int]) (string, error) {
+		bubble(t, service.Config{}, func(w *world) {
+			service.Handle(w.svc, "deaf", func(ctx context.Context, _ *service.Task[int]) (string, error) {
 				<-ctx.Done()
 				return "done all the same", nil
 			})
@@ -166,7 +166,7 @@ func TestWishes(t *testing.T) {
 	})
 
 	t.Run("a cancel wins over an end that is on its way", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			reached, hold := make(chan none), make(chan none)
 			w.store.fail(func(_ context.Context, call string, _ any) error {
@@ -187,7 +187,7 @@ func TestWishes(t *testing.T) {
 	})
 
 	t.Run("an end that was there first stands", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			_, letGo := w.hold()
 			close(letGo)
 			w.start()
@@ -202,7 +202,7 @@ func TestWishes(t *testing.T) {
 	})
 
 	t.Run("a wish that comes before the answer to the claim is heard", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			c, letGo := w.hold()
 			claimed, answer := make(chan none), make(chan none)
 			var once sync.Once
@@ -229,7 +229,7 @@ func TestWishes(t *testing.T) {
 	})
 
 	t.Run("a storm of wishes costs few renewals", func(t *testing.T) {
-		bubble(t, pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 100}}}, func(w *world) {
+		bubble(t, service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: 100}}}, func(w *world) {
 			c, letGo := w.hold()
 			w.start()
 			ids := w.submit("hold", 100)
@@ -247,7 +247,7 @@ func TestWishes(t *testing.T) {
 			}
 			close(hold)
 			w.finish(job.Canceled, ids...)
-			c.are(t, 100, pawl.ErrCanceled)
+			c.are(t, 100, service.ErrCanceled)
 			if n := w.store.count()["renew"]; n > 3 {
 				t.Errorf("%d renewals", n)
 			}

@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -29,8 +29,8 @@ type world struct {
 	*testing.T
 	store  *faulty
 	broker *local.Broker
-	cfg    pawl.Config
-	svc    *pawl.Service
+	cfg    service.Config
+	svc    *service.Service
 
 	repairs int64    // that are expected
 	unpaid  bool     // renewals may tell of follow-ups that somebody left unpaid
@@ -41,13 +41,13 @@ type world struct {
 
 // bubble runs a test in a world of its own. What every test expects in the end is checked here: Run
 // returned nil, no session is open, no wake-up was lost, and the jobs are sound.
-func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
+func bubble(t *testing.T, cfg service.Config, test func(w *world)) {
 	t.Helper()
 	bubbleAhead(t, cfg, 0, test)
 }
 
 // bubbleAhead is bubble with a database whose clock is ahead.
-func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w *world)) {
+func bubbleAhead(t *testing.T, cfg service.Config, ahead time.Duration, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func bubbleAhead(t *testing.T, cfg pawl.Config, ahead time.Duration, test func(w
 		if w.cfg.Log == nil {
 			w.cfg.Log = slog.New(slog.DiscardHandler)
 		}
-		w.svc = pawl.New(w.cfg)
+		w.svc = service.New(w.cfg)
 		defer func() {
 			w.stop()
 			w.store.fail(nil, nil)
@@ -89,7 +89,7 @@ func (w *world) beside() *world {
 		cfg: w.cfg,
 	}
 	other.cfg.Store, other.cfg.Broker = other.store, other.broker
-	other.svc = pawl.New(other.cfg)
+	other.svc = service.New(other.cfg)
 	return other
 }
 
@@ -181,11 +181,11 @@ func (w *world) quiet() {
 }
 
 // submit submits tasks of a kind and returns their ids. edit may change their requests.
-func (w *world) submit(kind string, n int, edit ...func(*pawl.Request)) []job.ID {
+func (w *world) submit(kind string, n int, edit ...func(*service.Request)) []job.ID {
 	w.Helper()
-	reqs := make([]pawl.Request, n)
+	reqs := make([]service.Request, n)
 	for i := range reqs {
-		reqs[i].Spec = pawl.NewTask(kind, i)
+		reqs[i].Spec = service.NewTask(kind, i)
 		for _, f := range edit {
 			f(&reqs[i])
 		}
@@ -193,7 +193,7 @@ func (w *world) submit(kind string, n int, edit ...func(*pawl.Request)) []job.ID
 	return w.accept(reqs...)
 }
 
-func (w *world) accept(reqs ...pawl.Request) []job.ID {
+func (w *world) accept(reqs ...service.Request) []job.ID {
 	w.Helper()
 	answers, err := w.svc.Submit(context.Background(), reqs...)
 	if err != nil {
@@ -206,14 +206,14 @@ func (w *world) accept(reqs ...pawl.Request) []job.ID {
 	return ids
 }
 
-func retry(attempts int, base time.Duration) func(*pawl.Request) {
-	return func(r *pawl.Request) {
+func retry(attempts int, base time.Duration) func(*service.Request) {
+	return func(r *service.Request) {
 		r.Spec.Retry = &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Base: job.Duration(base)}}
 	}
 }
 
-func delay(d time.Duration) func(*pawl.Request) {
-	return func(r *pawl.Request) { r.Spec.Delay = job.Duration(d) }
+func delay(d time.Duration) func(*service.Request) {
+	return func(r *service.Request) { r.Spec.Delay = job.Duration(d) }
 }
 
 // patience is how long a test waits for what should come: by the clock of its bubble.

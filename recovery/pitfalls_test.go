@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery/fake"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -39,7 +39,7 @@ func TestRestartStretchesNoDeadline(t *testing.T) {
 			return st
 		}
 		st := open()
-		w := newWorld(t, pawl.Config{Store: st})
+		w := newWorld(t, service.Config{Store: st})
 		w.start()
 		id := w.blocked("x", hour())
 		for range 5 { // each by far too early for a deadline that began with the process
@@ -67,7 +67,7 @@ func TestRestartStretchesNoDeadline(t *testing.T) {
 
 // Who joins late inherits neither the time that others have waited nor the tests that were made for them; and who fails fails alone.
 func TestWhoJoinsLateHasAllHisTime(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		b := hour()
 		b.Policy.Stages = []job.Stage{{Every: job.Duration(time.Minute), Times: 60}} // and that is the end of it
 		first := w.blocked("x", b)
@@ -90,7 +90,7 @@ func TestWhoJoinsLateHasAllHisTime(t *testing.T) {
 
 // Who blocks at once each time that he is let go does not have the others go in storms: the group slows down.
 func TestReblockingIsNoStorm(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Up: true}) // and yet nobody gets on
 		w.set("x", on("lab"))
 		const n = 100
@@ -129,14 +129,14 @@ func TestTenThousandOnOneCondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer st.Close()
-		w := newWorld(t, pawl.Config{Store: st})
+		w := newWorld(t, service.Config{Store: st})
 		w.start()
 		w.set("x", on("lab"))
 		block := func(n int) {
 			for n > 0 {
-				reqs := make([]pawl.Request, min(n, 500))
+				reqs := make([]service.Request, min(n, 500))
 				for i := range reqs {
-					reqs[i].Spec = pawl.NewTask("work", "x")
+					reqs[i].Spec = service.NewTask("work", "x")
 				}
 				if _, err := w.svc.Submit(context.Background(), reqs...); err != nil {
 					t.Fatal(err)

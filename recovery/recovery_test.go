@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/fake"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	storefake "github.com/pawl-jobs/pawl/store/fake"
 )
 
 func TestBlockedJobs(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Says: "no route\nto host\x00 " + strings.Repeat("é", 1000)})
 		pass(time.Minute + time.Second)
@@ -46,7 +46,7 @@ func TestBlockedJobs(t *testing.T) {
 }
 
 func TestMayGo(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		var ids []job.ID
 		for i := range 5 {
 			ids = append(ids, w.blocked(fmt.Sprint(i), on("lab")))
@@ -67,9 +67,9 @@ func TestMayGo(t *testing.T) {
 func TestMayGoTogether(t *testing.T) {
 	for _, may := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(may), func(t *testing.T) {
-			bubble(t, pawl.Config{}, func(w *world) {
+			bubble(t, service.Config{}, func(w *world) {
 				type blocked struct {
-					of    *pawl.Service
+					of    *service.Service
 					id    job.ID
 					group string
 				}
@@ -77,7 +77,7 @@ func TestMayGoTogether(t *testing.T) {
 				other, late := w.other(), on("lab")
 				late.Code = job.ConnectionTimeout
 				for i := range 3 {
-					for _, s := range []*pawl.Service{w.svc, other} {
+					for _, s := range []*service.Service{w.svc, other} {
 						for _, b := range []*job.Block{on("lab"), late} {
 							id := w.blockedAt(s, fmt.Sprint(i, b.Code), b)
 							all = append(all, blocked{s, id, w.job(s, id).Group})
@@ -115,7 +115,7 @@ func TestMayGoTogether(t *testing.T) {
 }
 
 func TestTryNow(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Up: true})
 		if _, err := w.svc.ActOnJobs(context.Background(), groups.TryNow, id); err != nil {
@@ -127,7 +127,7 @@ func TestTryNow(t *testing.T) {
 }
 
 func TestTryWhileATestIsUnderWay(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		id := w.blocked("x", on("lab"))
 		w.tester.Set("lab", fake.Knobs{Takes: 10 * time.Second})
 		pass(65 * time.Second)
@@ -146,7 +146,7 @@ func TestTryWhileATestIsUnderWay(t *testing.T) {
 
 func TestHungTests(t *testing.T) {
 	t.Run("are cut off, and delay nobody", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			w.tester.Set("hung", fake.Knobs{Hangs: true})
 			w.tester.Set("lab", fake.Knobs{Up: true})
 			other := w.other()
@@ -161,7 +161,7 @@ func TestHungTests(t *testing.T) {
 		})
 	})
 	t.Run("that do not hear of it keep their place at their host, and nobody else's", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			deaf := make(chan struct{})
 			w.tester.Set("hung", fake.Knobs{Deaf: deaf, Up: true})
 			w.tester.Set("lab", fake.Knobs{Up: true})
@@ -195,7 +195,7 @@ func TestHungTests(t *testing.T) {
 		})
 	})
 	t.Run("of many hosts leave places to others", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			for i := range 40 {
 				host := fmt.Sprint("hung", i)
 				w.tester.Set(host, fake.Knobs{Hangs: true})
@@ -210,7 +210,7 @@ func TestHungTests(t *testing.T) {
 		})
 	})
 	t.Run("of a process that stops do not keep it", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			deaf := make(chan struct{})
 			w.tester.Set("hung", fake.Knobs{Deaf: deaf})
 			w.blocked("x", on("hung"))
@@ -231,20 +231,20 @@ func TestHungTestsOfMany(t *testing.T) {
 	const all = 320 // ten times as many as there are places
 	hung := fake.Knobs{Hangs: true}
 	t.Run("hosts of one tenant, when nothing is known of any", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			w.away(w.svc, all, hung)
 			w.onTime(w.other(), "lab", 0)
 		})
 	})
 	t.Run("hosts of one tenant, of which it is known", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			w.away(w.svc, 100, hung)
 			pass(5 * time.Minute) // each has had a test
 			w.onTime(w.svc, "lab", 0)
 		})
 	})
 	t.Run("hosts of one tenant that answered before", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			hosts := w.away(w.svc, all, fake.Knobs{})
 			pass(90 * time.Second)
 			for _, host := range hosts {
@@ -254,7 +254,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of the same tenant, beside one that answers", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			id := w.blocked("x", on("known"))
 			pass(90 * time.Second)
 			w.says(id, 1, "known is down")
@@ -263,7 +263,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of five tenants", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			for i := range 5 {
 				w.away(w.as(fmt.Sprint("tenant", i)), all/5, hung)
 			}
@@ -271,7 +271,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of more tenants, but for the first test", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			for i := range 20 {
 				w.away(w.as(fmt.Sprint("tenant", i)), all/20, hung)
 			}
@@ -279,7 +279,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("doors of one host", func(t *testing.T) {
-		bubble(t, pawl.Config{}, func(w *world) {
+		bubble(t, service.Config{}, func(w *world) {
 			for i := range 40 {
 				door := fmt.Sprint("lab:", 1000+i)
 				w.tester.Set(door, hung)
@@ -296,7 +296,7 @@ func TestHungTestsOfMany(t *testing.T) {
 }
 
 // away blocks tasks of a tenant, each by a host of its own that behaves as it is told, and returns the hosts.
-func (w *world) away(s *pawl.Service, n int, k fake.Knobs) (hosts []string) {
+func (w *world) away(s *service.Service, n int, k fake.Knobs) (hosts []string) {
 	w.Helper()
 	w.faces++
 	for i := range n {
@@ -309,7 +309,7 @@ func (w *world) away(s *pawl.Service, n int, k fake.Knobs) (hosts []string) {
 }
 
 // onTime blocks a task by a host that answers, and watches its tests for ten minutes. The first may be late.
-func (w *world) onTime(s *pawl.Service, host string, late time.Duration) {
+func (w *world) onTime(s *service.Service, host string, late time.Duration) {
 	w.Helper()
 	w.tester.Set(host, fake.Knobs{Takes: 100 * time.Millisecond})
 	pass(time.Second) // it comes after all others
@@ -340,7 +340,7 @@ func (w *world) onTime(s *pawl.Service, host string, late time.Duration) {
 }
 
 func TestTestsOfAHost(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Takes: 2 * time.Second, Up: true})
 		var ids []job.ID
 		for i := range 10 {
@@ -360,7 +360,7 @@ func TestTestsOfAHost(t *testing.T) {
 
 // Behind more groups than are asked for at once, all of a host that does not answer, others are tested in time.
 func TestManyGroups(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		w.tester.Set("hung", fake.Knobs{Hangs: true})
 		w.tester.Set("lab", fake.Knobs{Up: true})
 		for i := range 450 {
@@ -380,7 +380,7 @@ func TestManyGroups(t *testing.T) {
 
 func TestOneProbe(t *testing.T) {
 	private := &ofTenants{}
-	bubble(t, pawl.Config{Testers: map[string]recovery.Tester{"mine": private}}, func(w *world) {
+	bubble(t, service.Config{Testers: map[string]recovery.Tester{"mine": private}}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Up: true})
 		other := w.other()
 		quota := on("lab")
@@ -424,7 +424,7 @@ func (o *ofTenants) Test(_ context.Context, q recovery.Question) (recovery.Answe
 }
 
 func TestUnknownTesters(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		b := on("lab")
 		b.Tester, b.Policy = "nobody", job.Policy{Stages: []job.Stage{{Every: job.Duration(time.Minute), Times: 3}}}
 		id := w.blocked("x", b)
@@ -444,19 +444,19 @@ func TestFunctions(t *testing.T) {
 	var params atomic.Value
 	away.Store(true)
 	synctestRun(t, func(w *world) {
-		pawl.HandleTester(w.svc, "payments", func(_ context.Context, p map[string]string) error {
+		service.HandleTester(w.svc, "payments", func(_ context.Context, p map[string]string) error {
 			params.Store(p["at"])
 			if away.Load() {
 				return errors.New("no payments today")
 			}
 			return nil
 		})
-		pawl.HandleTester(w.svc, "exits", func(context.Context, map[string]string) error {
+		service.HandleTester(w.svc, "exits", func(context.Context, map[string]string) error {
 			runtime.Goexit()
 			return nil
 		})
 		w.start()
-		b := job.Blocking(pawl.Block("payments are away", "go/payments", map[string]string{"at": "bank"}))
+		b := job.Blocking(service.Block("payments are away", "go/payments", map[string]string{"at": "bank"}))
 		id := w.blocked("x", b)
 		e := *b
 		e.Tester = "go/exits"
@@ -475,13 +475,13 @@ func TestFunctions(t *testing.T) {
 }
 
 func TestEnabled(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		ctx := context.Background()
 		if _, err := w.svc.Systems().Disable(ctx, job.SystemLocal, true); err != nil {
 			t.Fatal(err)
 		}
 		about := func(code job.Code, kind, name string) *job.Block {
-			return &job.Block{Code: code, Tester: pawl.TesterEnabled, Params: map[string]string{"kind": kind, "name": name}}
+			return &job.Block{Code: code, Tester: service.TesterEnabled, Params: map[string]string{"kind": kind, "name": name}}
 		}
 		system := w.blocked("system", about(job.SystemDisabled, job.KindSystem, job.SystemLocal))
 		app := w.blocked("app", about(job.AppDisabled, "app", "blast"))
@@ -577,7 +577,7 @@ func TestAnotherHolder(t *testing.T) {
 		w.start()
 		w.tester.Set("lab", fake.Knobs{Takes: 20 * time.Second, Up: true})
 		id := w.blocked("x", on("lab"))
-		other := newWorld(t, pawl.Config{Store: w.store})
+		other := newWorld(t, service.Config{Store: w.store})
 		other.tester.Set("lab", fake.Knobs{Up: true})
 		other.start()
 		pass(65 * time.Second)
@@ -604,7 +604,7 @@ func TestOfAMachine(t *testing.T) {
 		id := w.blocked("x", b)
 		pass(time.Hour)
 		w.says(id, 0, "")
-		cfg := pawl.Config{Store: w.store, Machine: "there", Options: engine.Options{Roles: []store.Role{store.RoleWatcher}}}
+		cfg := service.Config{Store: w.store, Machine: "there", Options: engine.Options{Roles: []store.Role{store.RoleWatcher}}}
 		there := newWorld(t, cfg)
 		there.tester.Set("lab", fake.Knobs{Up: true})
 		there.start()

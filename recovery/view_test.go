@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery/fake"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // why returns the sentence of a job.
@@ -34,7 +34,7 @@ func (w *world) limit(l job.Limit) {
 
 // A blocked job says since when it is, and how many of its group were blocked before.
 func TestBlockedInAGroup(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		w.blocked("other", on("attic"))
 		var wants []string
 		var ids []job.ID
@@ -54,7 +54,7 @@ func TestBlockedInAGroup(t *testing.T) {
 
 // Of several groups that close a line a job that waits there names one that still does, and says how many there are besides.
 func TestClosedBySeveral(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		w.limit(job.Limit{Key: "gpu", Most: 5})
 		hosts := []string{"attic", "cellar", "lab"}
 		for _, host := range hosts {
@@ -62,9 +62,9 @@ func TestClosedBySeveral(t *testing.T) {
 			b.Line = "gpu"
 			w.blocked(host, b)
 		}
-		spec := pawl.NewTask("work", "waits")
+		spec := service.NewTask("work", "waits")
 		spec.Limits = []string{"gpu"}
-		a, err := w.svc.Submit(context.Background(), pawl.Request{Spec: spec})
+		a, err := w.svc.Submit(context.Background(), service.Request{Spec: spec})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestClosedBySeveral(t *testing.T) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
-		closed := func(g *pawl.BlockedGroup, more string) string {
+		closed := func(g *service.BlockedGroup, more string) string {
 			return "; the line is closed since " + g.Since.Local().Format(time.RFC3339) + ": HOST_UNREACHABLE, " + g.Params["host"] + " is away (group " + g.Key + ")" + more + "; "
 		}
 		says(closed(&groups[0], " and 2 more"))
@@ -100,7 +100,7 @@ func TestClosedBySeveral(t *testing.T) {
 
 // Of the rate of releases limits say when the next job of the group may go: nobody asks for moments of it.
 func TestReleasesInLimits(t *testing.T) {
-	bubble(t, pawl.Config{}, func(w *world) {
+	bubble(t, service.Config{}, func(w *world) {
 		var ids []job.ID
 		for i := range 3 {
 			ids = append(ids, w.blocked(fmt.Sprint(i), on("lab")))
@@ -127,7 +127,7 @@ func TestReleasesInLimits(t *testing.T) {
 		}
 		w.limit(job.Limit{Key: key, Most: 1, Per: job.Duration(20 * time.Second)})
 		all, err := w.svc.Limits(context.Background())
-		i := slices.IndexFunc(all, func(l pawl.LimitUse) bool { return l.Key == key })
+		i := slices.IndexFunc(all, func(l service.LimitUse) bool { return l.Key == key })
 		if err != nil || i < 0 || all[i].FreeIn == nil || *all[i].FreeIn != in.Milliseconds() {
 			t.Errorf("%s is free in %v among %+v, %v", key, in, all, err)
 		}

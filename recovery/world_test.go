@@ -12,12 +12,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/fake"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	storefake "github.com/pawl-jobs/pawl/store/fake"
 )
@@ -30,8 +30,8 @@ type world struct {
 	store  store.Store
 	broker *local.Broker
 	tester *fake.Tester
-	cfg    pawl.Config
-	svc    *pawl.Service
+	cfg    service.Config
+	svc    *service.Service
 
 	mu     sync.Mutex
 	blocks map[string]*job.Block // guarded by mu: what blocks tasks, by their argument
@@ -42,7 +42,7 @@ type world struct {
 	done chan error
 }
 
-func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
+func bubble(t *testing.T, cfg service.Config, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	virtual.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func bubble(t *testing.T, cfg pawl.Config, test func(w *world)) {
 	})
 }
 
-func newWorld(t testing.TB, cfg pawl.Config) *world {
+func newWorld(t testing.TB, cfg service.Config) *world {
 	w := &world{TB: t, store: storefake.New(nil), broker: &local.Broker{}, tester: &fake.Tester{}, cfg: cfg, blocks: map[string]*job.Block{}}
 	if cfg.Store != nil {
 		w.store = cfg.Store
@@ -66,9 +66,9 @@ func newWorld(t testing.TB, cfg pawl.Config) *world {
 }
 
 // service is a process of the world, or the face of another tenant.
-func (w *world) service(cfg pawl.Config) *pawl.Service {
-	s := pawl.New(cfg)
-	pawl.Handle(s, "work", func(_ context.Context, t *pawl.Task[string]) (string, error) {
+func (w *world) service(cfg service.Config) *service.Service {
+	s := service.New(cfg)
+	service.Handle(s, "work", func(_ context.Context, t *service.Task[string]) (string, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if b := w.blocks[t.Args]; b != nil {
@@ -80,10 +80,10 @@ func (w *world) service(cfg pawl.Config) *pawl.Service {
 }
 
 // other is the face of another tenant.
-func (w *world) other() *pawl.Service { return w.as("other") }
+func (w *world) other() *service.Service { return w.as("other") }
 
 // as is the face of a tenant.
-func (w *world) as(tenant string) *pawl.Service {
+func (w *world) as(tenant string) *service.Service {
 	cfg := w.cfg
 	cfg.Tenant = tenant
 	return w.service(cfg)
@@ -125,7 +125,7 @@ func (w *world) blocked(arg string, b *job.Block) job.ID {
 	return w.blockedAt(w.svc, arg, b)
 }
 
-func (w *world) blockedAt(s *pawl.Service, arg string, b *job.Block) job.ID {
+func (w *world) blockedAt(s *service.Service, arg string, b *job.Block) job.ID {
 	w.Helper()
 	w.set(arg, b)
 	id := w.submit(s, arg)
@@ -136,9 +136,9 @@ func (w *world) blockedAt(s *pawl.Service, arg string, b *job.Block) job.ID {
 	return id
 }
 
-func (w *world) submit(s *pawl.Service, arg string) job.ID {
+func (w *world) submit(s *service.Service, arg string) job.ID {
 	w.Helper()
-	a, err := s.Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("work", arg)})
+	a, err := s.Submit(context.Background(), service.Request{Spec: service.NewTask("work", arg)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func (w *world) submit(s *pawl.Service, arg string) job.ID {
 	return a[0].ID
 }
 
-func (w *world) job(s *pawl.Service, id job.ID) job.Job {
+func (w *world) job(s *service.Service, id job.ID) job.Job {
 	w.Helper()
 	j, err := s.Job(context.Background(), id)
 	if err != nil {
@@ -161,7 +161,7 @@ func (w *world) is(id job.ID, want job.State) {
 	w.isAt(w.svc, id, want)
 }
 
-func (w *world) isAt(s *pawl.Service, id job.ID, want job.State) {
+func (w *world) isAt(s *service.Service, id job.ID, want job.State) {
 	w.Helper()
 	if j := w.job(s, id); j.State != want {
 		w.Errorf("job %s is %s, want %s: %s", id, j.Place, want, j.Message)
@@ -169,7 +169,7 @@ func (w *world) isAt(s *pawl.Service, id job.ID, want job.State) {
 }
 
 // group returns the group of a blocked job.
-func (w *world) group(id job.ID) pawl.BlockedGroup {
+func (w *world) group(id job.ID) service.BlockedGroup {
 	w.Helper()
 	g, err := w.svc.BlockedBy(context.Background(), w.job(w.svc, id).Group)
 	if err != nil {
@@ -195,5 +195,5 @@ func pass(d time.Duration) {
 // synctestRun is a bubble with a world that the test starts and stops by itself.
 func synctestRun(t *testing.T, test func(w *world)) {
 	t.Helper()
-	virtual.Test(t, func(t *testing.T) { test(newWorld(t, pawl.Config{})) })
+	virtual.Test(t, func(t *testing.T) { test(newWorld(t, service.Config{})) })
 }

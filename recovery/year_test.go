@@ -12,11 +12,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -151,14 +151,14 @@ func (l *life) Test(ctx context.Context, q recovery.Question) (recovery.Answer, 
 
 func (l *life) live(t *testing.T) []string {
 	l.tests, l.joins = make([][]time.Duration, len(l.hosts)), make([][]time.Duration, len(l.hosts))
-	w := newWorld(t, pawl.Config{
+	w := newWorld(t, service.Config{
 		Testers: map[string]recovery.Tester{"year": l},
 		Options: engine.Options{Lease: 24 * time.Hour, Sweep: 24 * time.Hour},
 	})
 	w.cfg.Log = slog.New(slog.DiscardHandler)
 	begin := func() {
-		w.svc = pawl.New(w.cfg)
-		pawl.Handle(w.svc, "work", func(_ context.Context, t *pawl.Task[int]) (int, error) {
+		w.svc = service.New(w.cfg)
+		service.Handle(w.svc, "work", func(_ context.Context, t *service.Task[int]) (int, error) {
 			if h := &l.hosts[t.Args]; h.down(l.at()) {
 				return 0, &job.Block{
 					Code: job.HostUnreachable, Message: "it is away", Tester: "year", Params: map[string]string{"host": fmt.Sprint(t.Args)}, Policy: h.policy,
@@ -176,7 +176,7 @@ func (l *life) live(t *testing.T) []string {
 	for i := range l.hosts {
 		for _, at := range l.hosts[i].jobs {
 			acts = append(acts, act{at, func() {
-				a, err := w.svc.Submit(context.Background(), pawl.Request{Spec: pawl.NewTask("work", i)})
+				a, err := w.svc.Submit(context.Background(), service.Request{Spec: service.NewTask("work", i)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -32,14 +32,14 @@ func (pawlSystem) prepare(ctx context.Context, dsn string) error {
 }
 
 func (pawlSystem) submit(ctx context.Context, dsn string) error {
-	return withDesk(ctx, dsn, func(svc *pawl.Service) error {
-		_, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask(freezing{}.Kind(), freezing{})})
+	return withDesk(ctx, dsn, func(svc *service.Service) error {
+		_, err := svc.Submit(ctx, service.Request{Spec: service.NewTask(freezing{}.Kind(), freezing{})})
 		return err
 	})
 }
 
 func (pawlSystem) look(ctx context.Context, dsn string) (r Row, err error) {
-	err = withDesk(ctx, dsn, func(svc *pawl.Service) error {
+	err = withDesk(ctx, dsn, func(svc *service.Service) error {
 		page, err := svc.List(ctx, store.Query{})
 		if err != nil {
 			return err
@@ -74,13 +74,13 @@ func (pawlSystem) look(ctx context.Context, dsn string) (r Row, err error) {
 }
 
 // withDesk runs f with a service that runs no jobs.
-func withDesk(ctx context.Context, dsn string, f func(*pawl.Service) error) error {
+func withDesk(ctx context.Context, dsn string, f func(*service.Service) error) error {
 	st, err := postgres.Open(ctx, dsn, postgres.Options{Conns: 1, Readers: 1})
 	if err != nil {
 		return err
 	}
 	defer st.Close()
-	return f(pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}}))
+	return f(service.New(service.Config{Store: st, Broker: &local.Broker{}}))
 }
 
 func (pawlSystem) work(ctx context.Context, dsn string, s *seat) error {
@@ -95,8 +95,8 @@ func (pawlSystem) work(ctx context.Context, dsn string, s *seat) error {
 		return err
 	}
 	defer st.Close()
-	svc := pawl.New(pawl.Config{Store: heard{st, s}, Broker: bus, Options: engine.Options{Lease: pawlLease}, Log: log})
-	pawl.Handle(svc, freezing{}.Kind(), func(ctx context.Context, t *pawl.Task[freezing]) (string, error) {
+	svc := service.New(service.Config{Store: heard{st, s}, Broker: bus, Options: engine.Options{Lease: pawlLease}, Log: log})
+	service.Handle(svc, freezing{}.Kind(), func(ctx context.Context, t *service.Task[freezing]) (string, error) {
 		return s.handle(ctx, try{
 			attempt: t.Job.Attempt, epoch: t.Job.Epoch,
 			note: func(text string) error {

@@ -20,9 +20,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -75,9 +75,9 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 }
 
 // countAll submits the tasks, and runs them until all have ended.
-func countAll(ctx context.Context, st store.Store, requests []pawl.Request, pause time.Duration) error {
-	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
-	pawl.Handle(svc, "count-words", func(ctx context.Context, t *pawl.Task[countFile]) (count, error) {
+func countAll(ctx context.Context, st store.Store, requests []service.Request, pause time.Duration) error {
+	svc := service.New(service.Config{Store: st, Broker: &local.Broker{}})
+	service.Handle(svc, "count-words", func(ctx context.Context, t *service.Task[countFile]) (count, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -108,12 +108,12 @@ func countAll(ctx context.Context, st store.Store, requests []pawl.Request, paus
 }
 
 // tasks makes a request for each file of the folder.
-func tasks(dir string) ([]pawl.Request, error) {
+func tasks(dir string) ([]service.Request, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var requests []pawl.Request
+	var requests []service.Request
 	for _, e := range entries {
 		if !e.Type().IsRegular() {
 			continue
@@ -123,11 +123,11 @@ func tasks(dir string) ([]pawl.Request, error) {
 			return nil, err
 		}
 		path := filepath.Join(dir, e.Name())
-		spec := pawl.NewTask("count-words", countFile{path})
+		spec := service.NewTask("count-words", countFile{path})
 		// The same file with the same content is the same job.
 		key := fmt.Sprintf("%s %d %d", path, info.Size(), info.ModTime().UnixNano())
 		spec.ExternalID = fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
-		requests = append(requests, pawl.Request{Spec: spec})
+		requests = append(requests, service.Request{Spec: spec})
 	}
 	if len(requests) == 0 {
 		return nil, fmt.Errorf("%s has no files to count: name another folder", dir)
@@ -136,7 +136,7 @@ func tasks(dir string) ([]pawl.Request, error) {
 }
 
 // report waits for the jobs and prints what they counted.
-func report(ctx context.Context, svc *pawl.Service, jobs []store.Submitted) error {
+func report(ctx context.Context, svc *service.Service, jobs []store.Submitted) error {
 	files, words, before := 0, 0, 0
 	for _, s := range jobs {
 		if s.Existed && s.Place.State == job.Finished {
@@ -167,7 +167,7 @@ func report(ctx context.Context, svc *pawl.Service, jobs []store.Submitted) erro
 }
 
 // wait returns a job once it has ended, and says why it is to be tried again meanwhile.
-func wait(ctx context.Context, svc *pawl.Service, id job.ID) (job.Job, error) {
+func wait(ctx context.Context, svc *service.Service, id job.ID) (job.Job, error) {
 	for e, err := range svc.Events(ctx, id, "") {
 		if err != nil {
 			return job.Job{}, err

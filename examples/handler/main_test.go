@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -121,9 +121,9 @@ func TestNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
-	pawl.Handle(svc, "count-words", func(context.Context, *pawl.Task[countFile]) (count, error) {
-		return count{}, pawl.Permanent(errors.New("the ink has run"))
+	svc := service.New(service.Config{Store: st, Broker: &local.Broker{}})
+	service.Handle(svc, "count-words", func(context.Context, *service.Task[countFile]) (count, error) {
+		return count{}, service.Permanent(errors.New("the ink has run"))
 	})
 	jobs, err := svc.Submit(ctx, requests[:2]...)
 	if err == nil {

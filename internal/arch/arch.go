@@ -4,10 +4,11 @@
 //
 //	cmd/pawl                          the program, a main function
 //	internal/cli/… internal/bench/…   its commands
-//	internal/node, examples/…         wiring: the only code that knows the leaves
+//	internal/node, examples/…         wiring: the code that knows the leaves
 //	internal/proof/…                  programs and parts of tests; the product imports none of it
-//	api client auth web notify        the faces, which reach jobs through package pawl
-//	pawl, the module's root           the library
+//	api client auth web notify        the faces, which reach jobs through package service
+//	pawl, the module's root           the library: tasks as values; postgres and sqlite open it
+//	service                           all that can be asked of jobs, for the library and the faces
 //	app → recovery → engine, route    what moves jobs
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
 //	job, and below it                 the domain: job/turns, job/groups
@@ -50,7 +51,10 @@ var allowed = map[string][]string{
 	"recovery": {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
 	"app":      {"app/…", "job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
-	"":         {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
+	"service":  {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
+	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
+	"postgres": {"", "job", "store", "broker"},
+	"sqlite":   {"", "job", "store", "broker"},
 
 	"auth": {"job"}, // who calls; jobs are looked up for it
 
@@ -69,6 +73,12 @@ var (
 
 	// wiring puts the house together. It is the only code that knows the leaves.
 	wiring = []string{"internal/node", "examples"}
+
+	// sources are where an application's jobs may be: each opens the leaves that it has.
+	sources = map[string][]string{
+		"postgres": {"store/postgres", "broker/pgnotify"},
+		"sqlite":   {"store/sqlite", "broker/local"},
+	}
 
 	// commands are the program pawl above that.
 	commands = []string{"cmd/pawl", "internal/cli", "internal/bench"}
@@ -149,7 +159,7 @@ func refusal(from, to string) string {
 		if below(from, backend(to)) {
 			return "" // a leaf may have packages below it
 		}
-		if slices.Contains(joined[from], to) {
+		if slices.Contains(joined[from], to) || slices.Contains(sources[from], to) {
 			return ""
 		}
 		return "only " + wiring[0] + " knows the leaves"
@@ -178,7 +188,7 @@ func refusal(from, to string) string {
 		return notListed("a package below "+top, to, append([]string{top, top + "/…"}, allowed[top]...))
 	case slices.Contains(faces, top):
 		if below(to, "broker", "runner", "host") {
-			return "a face reaches jobs through package pawl"
+			return "a face reaches jobs through package service"
 		}
 	case top == "internal":
 		return notListed("a package of internal", to, []string{"job", "job/…", "store", "internal/…"})

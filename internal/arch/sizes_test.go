@@ -23,13 +23,13 @@ var large = map[string]struct {
 	lines  int
 	reason string
 }{
-	".":                    {4500, "one value, Service, with all that can be asked of it"},
 	"api":                  {4500, "one surface, whose operations, schemas and errors are one document"},
 	"app":                  {6000, "the steps of a program share its folder, its notes and its watcher"},
 	"engine":               {3500, "one file for each loop"},
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},
 	"job":                  {7100, "the domain: the tables of states, and the language of requests and documents"},
+	"service":              {4500, "one value, Service, with all that can be asked of it"},
 	"store/postgres":       {9500, "one file for each noun, with its statements"},
 	"store/sqlite":         {7000, "one file for each noun, with its statements"},
 	"store/storetest":      {15000, "the suite of the largest contract"},

@@ -17,9 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func apiCommand(o *Options) *cobra.Command {
@@ -112,10 +112,10 @@ func sortedNames[V any](m map[string]V) []string {
 
 func (b *apiBench) measure(ctx context.Context, m *Measurement) (_ Figures, err error) {
 	f := &apiFigures{Clients: b.clients, Seconds: b.seconds, Jobs: b.jobs, Streams: b.streams, Machine: m.Machine}
-	svc, err := m.openBed(ctx, m.Dir, withSlots(200), func(s *pawl.Service) {
-		pawl.Handle(s, noop, func(_ context.Context, t *pawl.Task[noopArgs]) (struct{}, error) {
+	svc, err := m.openBed(ctx, m.Dir, withSlots(200), func(s *service.Service) {
+		service.Handle(s, noop, func(_ context.Context, t *service.Task[noopArgs]) (struct{}, error) {
 			if t.Args.N%50 == 0 {
-				return struct{}{}, pawl.Permanent(errors.New("one of fifty fails"))
+				return struct{}{}, service.Permanent(errors.New("one of fifty fails"))
 			}
 			return struct{}{}, nil
 		})
@@ -277,10 +277,10 @@ func (b *apiBench) fill(svc *bed) error {
 		there += n
 	}
 	for from := there; from < b.jobs; from += batch {
-		reqs := make([]pawl.Request, min(batch, b.jobs-from))
+		reqs := make([]service.Request, min(batch, b.jobs-from))
 		for i := range reqs {
 			n := from + i
-			s := pawl.NewTask(noop, noopArgs{n})
+			s := service.NewTask(noop, noopArgs{n})
 			s.Owner, s.Name = fmt.Sprintf("user-%d", n%97), fmt.Sprintf("name-%d", n%1009)
 			if n%10 == 0 {
 				s.Labels = map[string]string{"project": fmt.Sprintf("project-%d", n%13)}
@@ -412,7 +412,7 @@ func (b *apiBench) events(ctx context.Context, svc *bed, site *site, f *apiFigur
 			return context.Cause(ctx)
 		}
 		submitted[k].Store(int64(time.Since(begin)))
-		if _, err := svc.Submit(svc.ctx, pawl.Request{Spec: pawl.NewTask("idle", k)}); err != nil {
+		if _, err := svc.Submit(svc.ctx, service.Request{Spec: service.NewTask("idle", k)}); err != nil {
 			return err
 		}
 	}

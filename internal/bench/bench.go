@@ -18,11 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // Command makes the command bench, with the benchmarks of this package and those that are handed
@@ -139,7 +139,7 @@ func (o *Options) measure(cmd *cobra.Command, limit time.Duration,
 
 // A bed is a service on a fresh database.
 type bed struct {
-	*pawl.Service
+	*service.Service
 	// ctx ends when the service does.
 	ctx    context.Context
 	schema string // in the database that is measured, where that is PostgreSQL
@@ -153,7 +153,7 @@ type bed struct {
 // openBed starts a service with the handlers that register adds, and waits until it has run a job
 // of its own. Its database is in dir, unless another one is measured. cfg needs neither store nor
 // broker.
-func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, register func(*pawl.Service)) (*bed,
+func (m *Measurement) openBed(ctx context.Context, dir string, cfg service.Config, register func(*service.Service)) (*bed,
 	error,
 ) {
 	b, err := m.makeBed(ctx, dir, cfg, register)
@@ -168,13 +168,13 @@ func (m *Measurement) openBed(ctx context.Context, dir string, cfg pawl.Config, 
 }
 
 // withSlots configures a service that runs so many tasks at once.
-func withSlots(n int) pawl.Config {
-	return pawl.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: n}}}
+func withSlots(n int) service.Config {
+	return service.Config{Options: engine.Options{Slots: map[job.Lane]int{job.LaneTask: n}}}
 }
 
 // makeBed makes a service that does not run yet, with one job that it will run first.
-func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
-	register func(*pawl.Service),
+func (m *Measurement) makeBed(ctx context.Context, dir string, cfg service.Config,
+	register func(*service.Service),
 ) (_ *bed, err error) {
 	b := &bed{}
 	if err := b.open(ctx, m, dir); err != nil {
@@ -182,12 +182,12 @@ func (m *Measurement) makeBed(ctx context.Context, dir string, cfg pawl.Config,
 	}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	cfg.Store, cfg.Broker, cfg.Log = b.data.Store, b.data.Bus, m.Log
-	b.Service = pawl.New(cfg)
-	pawl.Handle(b.Service, "warm", func(context.Context, *pawl.Task[struct{}]) (struct{}, error) {
+	b.Service = service.New(cfg)
+	service.Handle(b.Service, "warm", func(context.Context, *service.Task[struct{}]) (struct{}, error) {
 		return struct{}{}, nil
 	})
 	register(b.Service)
-	warm, err := b.Submit(b.ctx, pawl.Request{Spec: pawl.NewTask("warm", struct{}{})})
+	warm, err := b.Submit(b.ctx, service.Request{Spec: service.NewTask("warm", struct{}{})})
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -245,7 +245,7 @@ func (b *bed) start() {
 // submitAll submits jobs, batch of them with each call. spec returns that of the nth.
 func (b *bed) submitAll(jobs, batch int, spec func(n int) job.Spec) error {
 	for from := 0; from < jobs; from += batch {
-		reqs := make([]pawl.Request, min(batch, jobs-from))
+		reqs := make([]service.Request, min(batch, jobs-from))
 		for i := range reqs {
 			reqs[i].Spec = spec(from + i)
 		}

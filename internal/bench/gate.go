@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func gateCommand(o *Options) *cobra.Command {
@@ -143,8 +143,8 @@ func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, key
 	var handled, most atomic.Int64
 	running := make([]atomic.Int64, keys+1)
 	all := make(chan struct{})
-	svc, err := m.openBed(ctx, dir, withSlots(b.slots), func(s *pawl.Service) {
-		pawl.Handle(s, noop, func(_ context.Context, t *pawl.Task[noopArgs]) (struct{}, error) {
+	svc, err := m.openBed(ctx, dir, withSlots(b.slots), func(s *service.Service) {
+		service.Handle(s, noop, func(_ context.Context, t *service.Task[noopArgs]) (struct{}, error) {
 			if keys > 0 {
 				of := &running[t.Args.N%keys]
 				defer of.Add(-1)
@@ -167,7 +167,7 @@ func (b *gateBench) service(ctx context.Context, m *Measurement, dir string, key
 	}
 	begin := time.Now()
 	err = svc.submitAll(b.jobs, b.batch, func(n int) job.Spec {
-		spec := pawl.NewTask(noop, noopArgs{n})
+		spec := service.NewTask(noop, noopArgs{n})
 		spec.Owner = fmt.Sprintf("owner%d", n%b.owners)
 		if keys > 0 {
 			spec.Limits = []string{fmt.Sprintf("bench/%d", n%keys)}

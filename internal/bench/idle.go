@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func idleCommand(o *Options) *cobra.Command {
@@ -66,7 +66,7 @@ func (f *idleFigures) Rows(row func(name, format string, args ...any)) {
 const settle = 300 * time.Millisecond
 
 func (b *idleBench) measure(ctx context.Context, m *Measurement) (_ Figures, err error) {
-	svc, err := m.openBed(ctx, m.Dir, pawl.Config{Options: engine.Options{Lease: b.lease}}, func(*pawl.Service) {})
+	svc, err := m.openBed(ctx, m.Dir, service.Config{Options: engine.Options{Lease: b.lease}}, func(*service.Service) {})
 	if err != nil {
 		return nil, err
 	}

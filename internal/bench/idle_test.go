@@ -10,9 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // An idle service sends its database one statement for each renewal, and two for each sweep: 12 a minute with a lease of 15
@@ -41,9 +41,9 @@ func TestIdleStatements(t *testing.T) {
 	exec("CREATE EXTENSION pg_stat_statements")
 	m := &Measurement{Dir: t.TempDir(), DB: dsn, Progress: io.Discard, Log: slog.New(slog.DiscardHandler)}
 	const lease = 2 * time.Second
-	svc, err := m.openBed(t.Context(), m.Dir, pawl.Config{
+	svc, err := m.openBed(t.Context(), m.Dir, service.Config{
 		Options: engine.Options{Lease: lease, Sweep: 4 * lease},
-	}, func(*pawl.Service) {})
+	}, func(*service.Service) {})
 	if err != nil {
 		t.Fatal(err)
 	}

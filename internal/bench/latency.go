@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func latencyCommand(o *Options) *cobra.Command {
@@ -75,8 +75,8 @@ func (b *latencyBench) measure(ctx context.Context, m *Measurement) (_ Figures, 
 	var begin time.Time
 	var started sync.WaitGroup
 	started.Add(len(probes))
-	svc, err := m.openBed(ctx, m.Dir, pawl.Config{}, func(s *pawl.Service) {
-		pawl.Handle(s, "probe", func(_ context.Context, t *pawl.Task[int]) (struct{}, error) {
+	svc, err := m.openBed(ctx, m.Dir, service.Config{}, func(s *service.Service) {
+		service.Handle(s, "probe", func(_ context.Context, t *service.Task[int]) (struct{}, error) {
 			if probes[t.Args].started.CompareAndSwap(0, int64(time.Since(begin))) {
 				started.Done()
 			}
@@ -102,7 +102,7 @@ func (b *latencyBench) measure(ctx context.Context, m *Measurement) (_ Figures, 
 		}
 		submits.Go(func() {
 			p := &probes[i]
-			req := pawl.Request{Spec: pawl.NewTask("probe", i)}
+			req := service.Request{Spec: service.NewTask("probe", i)}
 			p.called = time.Since(begin)
 			if _, err := svc.Submit(svc.ctx, req); err != nil {
 				svc.cancel(err)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func tasksCommand(o *Options) *cobra.Command {
@@ -194,8 +194,8 @@ func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, fi
 			return r, err
 		}
 	}
-	svc, err := m.makeBed(ctx, dir, withSlots(b.slots), func(s *pawl.Service) {
-		pawl.Handle(s, noop, func(context.Context, *pawl.Task[noopArgs]) (struct{}, error) {
+	svc, err := m.makeBed(ctx, dir, withSlots(b.slots), func(s *service.Service) {
+		service.Handle(s, noop, func(context.Context, *service.Task[noopArgs]) (struct{}, error) {
 			if handled.Add(1) == int64(b.jobs) {
 				close(all)
 			}
@@ -228,7 +228,7 @@ func (b *tasksBench) service(ctx context.Context, m *Measurement, dir string, fi
 
 	statements := svc.data.Store.Statements()
 	begin, used := time.Now(), UsedCPU()
-	spec := func(n int) job.Spec { return pawl.NewTask(noop, noopArgs{n}) }
+	spec := func(n int) job.Spec { return service.NewTask(noop, noopArgs{n}) }
 	if err := svc.submitAll(b.jobs, b.batch, spec); err != nil {
 		return r, err
 	}

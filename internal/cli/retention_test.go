@@ -10,11 +10,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestRetentionOfTwoMachines: of two machines on one database each removes its own jobs, hidden or
@@ -48,7 +48,7 @@ func TestRetentionOfTwoMachines(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		answers, err := n.Submit(ctx, pawl.Request{Spec: job.Spec{Command: []string{"touch", "out.txt"}}})
+		answers, err := n.Submit(ctx, service.Request{Spec: job.Spec{Command: []string{"touch", "out.txt"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

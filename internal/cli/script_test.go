@@ -18,13 +18,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/sshconfig"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // counting makes of pawl one that writes a line to the file checks for each check of a program's
 // spec.
-var counting = node.More{Change: func(c *pawl.Config) {
+var counting = node.More{Change: func(c *service.Config) {
 	c.Kinds[job.KindApp] = countedKind{c.Kinds[job.KindApp].(*app.Kind)}
 }}
 

@@ -23,7 +23,7 @@ import (
 const maxSystemCheck = 3 * time.Minute
 
 // checkSystem tries all that jobs need of a system, by a connection of its own; see
-// [pawl.Config.CheckSystem].
+// [service.Config.CheckSystem].
 func (n *Node) checkSystem(ctx context.Context, doc *job.System) (job.SystemCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxSystemCheck)
 	defer cancel()

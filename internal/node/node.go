@@ -17,7 +17,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/broker"
@@ -32,6 +31,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -41,7 +41,7 @@ var Version = "dev"
 // A Node is everything that runs in one process on a data folder. All wiring of the embedded
 // service is here.
 type Node struct {
-	*pawl.Service
+	*service.Service
 	Dir    string
 	folder *folder.Folder // nil: it is only read
 	Store  CountingStore
@@ -60,8 +60,8 @@ type Node struct {
 // its own. Pawl itself adds nothing.
 type More struct {
 	Store  func(store.Store) store.Store // returns the store with something around it; nil: nothing is
-	Change func(*pawl.Config)            // changes how the service is configured; nil: nothing is changed
-	Handle func(*pawl.Service)           // adds handlers to the service before it runs; nil: there are none
+	Change func(*service.Config)         // changes how the service is configured; nil: nothing is changed
+	Handle func(*service.Service)        // adds handlers to the service before it runs; nil: there are none
 }
 
 // Options are what commands vary.
@@ -166,52 +166,52 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		n.free = append(n.free, free...)
 	}
 	o.Version = Version
-	service := pawl.Config{
+	cfg := service.Config{
 		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine, Queues: o.Queues,
 		Testers: testers.All(o.Testers, dial), TestTimeout: o.Patient, Log: log, Options: o.Options,
 		CheckSystem: n.checkSystem,
 	}
 	if o.Store != nil {
-		service.Store = o.Store(service.Store)
+		cfg.Store = o.Store(cfg.Store)
 	}
 	if o.Observe != nil {
-		service.Store, service.Broker, service.Tracer = o.Observe.Store(service.Store), o.Observe.Broker(n.Bus),
+		cfg.Store, cfg.Broker, cfg.Tracer = o.Observe.Store(cfg.Store), o.Observe.Broker(n.Bus),
 			o.Observe
-		service.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
+		cfg.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
 		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) {
 			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)
 		}
 	}
-	far := newSystems(service.Store, machine, dir, log)
+	far := newSystems(cfg.Store, machine, dir, log)
 	n.free = append(n.free, far.Close)
-	n.far, far.rates, far.tenant = far, service.Store, cmp.Or(service.Tenant, "default")
+	n.far, far.rates, far.tenant = far, cfg.Store, cmp.Or(cfg.Tenant, "default")
 	kind.Remote = far
-	service.Testers[app.TesterConnection] = far
-	service.Testers[app.TesterSpace] = space{service.Testers[app.TesterSpace], far}
+	cfg.Testers[app.TesterConnection] = far
+	cfg.Testers[app.TesterSpace] = space{cfg.Testers[app.TesterSpace], far}
 	n.App = app.New(kind)
-	service.ListSystem = n.App.ListSystem
-	far.watcher = func(y *app.System) *app.Watcher { return app.NewWatcher(n.App, y, service.Store, service.Broker) }
-	n.eyes = app.NewWatcher(n.App, n.App.Local(), service.Store, service.Broker)
-	service.Kinds = map[string]engine.Kind{job.KindApp: n.App}
+	cfg.ListSystem = n.App.ListSystem
+	far.watcher = func(y *app.System) *app.Watcher { return app.NewWatcher(n.App, y, cfg.Store, cfg.Broker) }
+	n.eyes = app.NewWatcher(n.App, n.App.Local(), cfg.Store, cfg.Broker)
+	cfg.Kinds = map[string]engine.Kind{job.KindApp: n.App}
 	for _, k := range o.Claims {
-		if service.Kinds[k] == nil {
+		if cfg.Kinds[k] == nil {
 			return nil, job.Errorf(job.Invalid,
 				"pawl runs no jobs of kind %s, only of kind %s: start a program that has the handler", k, job.KindApp)
 		}
 	}
 	if slices.Contains(o.Roles, store.RoleWatcher) {
-		service.Duties = []engine.Duty{n.eyes.Duty()}
-		service.VaryingDuties = far.duties
+		cfg.Duties = []engine.Duty{n.eyes.Duty()}
+		cfg.VaryingDuties = far.duties
 	}
 	if n.shared {
-		if n.peers, err = n.askPeers(&service, o.PeerCA); err != nil {
+		if n.peers, err = n.askPeers(&cfg, o.PeerCA); err != nil {
 			return nil, err
 		}
 	}
 	if o.Change != nil {
-		o.Change(&service)
+		o.Change(&cfg)
 	}
-	n.Service = pawl.New(service)
+	n.Service = service.New(cfg)
 	if o.Handle != nil {
 		o.Handle(n.Service)
 	}
@@ -232,7 +232,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 			}
 			return standing, left
 		})
-		o.Observe.Jobs(service.Store, n.Tenant())
+		o.Observe.Jobs(cfg.Store, n.Tenant())
 	}
 	return n, nil
 }
@@ -391,7 +391,7 @@ func OpenReader(ctx context.Context, dir string) (*Node, error) {
 	}
 	far := newSystems(n.Store, machine, dir, slog.Default())
 	n.free = append(n.free, far.Close)
-	n.Service = pawl.New(pawl.Config{
+	n.Service = service.New(service.Config{
 		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
 		Kinds:  map[string]engine.Kind{job.KindApp: app.New(app.Config{Files: LocalFiles(), Remote: far})},
 		Served: func(ctx context.Context) bool { return Occupied(ctx, dir) },

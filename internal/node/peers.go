@@ -12,26 +12,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/auth"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // askPeers lets a service ask processes of other machines. Their certificates are those of the
 // authorities in a file, or else in the system. It returns what knows the tokens that they show,
 // for which no key is made.
-func (n *Node) askPeers(service *pawl.Config, authorities string) (*auth.Peers, error) {
+func (n *Node) askPeers(cfg *service.Config, authorities string) (*auth.Peers, error) {
 	transport, err := peerTransport(authorities)
 	if err != nil {
 		return nil, err
 	}
 	n.free = append(n.free, func() error { transport.CloseIdleConnections(); return nil })
-	n.key = &peerKey{store: service.Store}
-	tokens := &auth.Peers{Machine: service.Machine, Key: n.key.check, Now: func() time.Time { return n.Now() }}
+	n.key = &peerKey{store: cfg.Store}
+	tokens := &auth.Peers{Machine: cfg.Machine, Key: n.key.check, Now: func() time.Time { return n.Now() }}
 	asking := &http.Client{Transport: transport}
-	service.Peer = func(a pawl.PeerAsk) pawl.Peer {
+	cfg.Peer = func(a service.PeerAsk) service.Peer {
 		return &client.Peer{
 			Address: a.Process.Address, HTTP: asking,
 			Token: func(ctx context.Context, id job.ID, deletes bool) (string, error) {

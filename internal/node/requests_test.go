@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestRequestsOfAJob: what a job costs over SSH is how often somebody waits for an answer. So the requests are counted
@@ -47,12 +47,12 @@ func TestRequestsOfAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.Systems().Apply(t.Context(), text, pawl.AnyVersion); err != nil {
+	if _, _, err := n.Systems().Apply(t.Context(), text, service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	run := func(jobs int) {
 		t.Helper()
-		reqs := make([]pawl.Request, jobs)
+		reqs := make([]service.Request, jobs)
 		for i := range reqs {
 			reqs[i].Spec = job.Spec{
 				System: "far", Command: []string{"sh", "-c", "cat in.txt >out"}, Inputs: []job.Input{{From: input}},

@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
@@ -29,6 +28,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -39,14 +39,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A world is an observed service, which runs nothing yet.
 type world struct {
 	testing.TB
-	*pawl.Service
+	*service.Service
 	o     *observe.Observer
 	store store.Store
 	log   *bytes.Buffer
 	stop  func()
 }
 
-func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
+func open(t *testing.T, c observe.Config, change ...func(*service.Config)) *world {
 	t.Helper()
 	st, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{})
 	if err != nil {
@@ -57,7 +57,7 @@ func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
 	c.Log = observe.NewLog(w.log, "json", slog.LevelDebug)
 	w.o = observe.New(c)
 	w.store = w.o.Store(st)
-	cfg := pawl.Config{
+	cfg := service.Config{
 		Tested:  func(tester string, r recovery.Outcome) { w.o.Tested(tester, string(r)) },
 		Store:   w.store,
 		Broker:  w.o.Broker(&local.Broker{}),
@@ -67,7 +67,7 @@ func open(t *testing.T, c observe.Config, change ...func(*pawl.Config)) *world {
 	for _, f := range change {
 		f(&cfg)
 	}
-	w.Service = pawl.New(cfg)
+	w.Service = service.New(cfg)
 	w.o.Repaired(w.Service.Repaired)
 	w.o.Removed(func(s job.State) int64 { return int64(len(s)) })
 	w.o.Standing(func() (map[job.Lane]int, int) { return map[job.Lane]int{job.LanePrepare: 1}, 2 })
@@ -96,7 +96,7 @@ func (w *world) start() {
 	})
 }
 
-func (w *world) submit(ctx context.Context, reqs ...pawl.Request) []store.Submitted {
+func (w *world) submit(ctx context.Context, reqs ...service.Request) []store.Submitted {
 	w.Helper()
 	jobs, err := w.Submit(ctx, reqs...)
 	if err != nil {
@@ -151,13 +151,13 @@ func (w *world) expect(metrics string, want map[string]string) {
 
 func TestMetricsOfJobs(t *testing.T) {
 	w := open(t, observe.Config{Version: "1.2.3"})
-	pawl.Handle(w.Service, "good", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
-	pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) {
+	service.Handle(w.Service, "good", func(context.Context, *service.Task[int]) (int, error) { return 1, nil })
+	service.Handle(w.Service, "bad", func(context.Context, *service.Task[int]) (int, error) {
 		return 0,
-			pawl.Permanent(errors.New("no"))
+			service.Permanent(errors.New("no"))
 	})
-	jobs := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)},
-		pawl.Request{Spec: pawl.NewTask("bad", 1)})
+	jobs := w.submit(t.Context(), service.Request{Spec: service.NewTask("good", 1)},
+		service.Request{Spec: service.NewTask("bad", 1)})
 	before := w.scrape()
 	w.expect(before, map[string]string{
 		`pawl_jobs{state="PENDING"}`:            "2",
@@ -232,7 +232,7 @@ func TestBlockedJobs(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		o := observe.New(observe.Config{Log: slog.New(slog.DiscardHandler)})
 		w := &world{TB: t, o: o, store: o.Store(fake.New(nil))}
-		w.Service = pawl.New(pawl.Config{
+		w.Service = service.New(service.Config{
 			Store: w.store, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
 			Tested: func(tester string, r recovery.Outcome) { o.Tested(tester, string(r)) },
 		})
@@ -245,14 +245,14 @@ func TestBlockedJobs(t *testing.T) {
 			}
 			return nil
 		}
-		pawl.HandleTester(w.Service, "away", look)
-		pawl.Handle(w.Service, "good", func(context.Context, *pawl.Task[int]) (int, error) {
+		service.HandleTester(w.Service, "away", look)
+		service.Handle(w.Service, "good", func(context.Context, *service.Task[int]) (int, error) {
 			if away.Load() {
-				return 0, pawl.Block("it is away", "go/away", nil)
+				return 0, service.Block("it is away", "go/away", nil)
 			}
 			return 1, nil
 		})
-		pawl.Handle(w.Service, "bad", func(context.Context, *pawl.Task[int]) (int, error) {
+		service.Handle(w.Service, "bad", func(context.Context, *service.Task[int]) (int, error) {
 			return 0, &job.Block{
 				Code: job.HostUnreachable, Tester: "nobody\n",
 				Policy: job.Policy{Stages: []job.Stage{{Every: job.Duration(10 * time.Second), Times: 1}}},
@@ -261,8 +261,8 @@ func TestBlockedJobs(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
-		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 1)}, pawl.Request{Spec: pawl.NewTask("good", 2)},
-			pawl.Request{Spec: pawl.NewTask("bad", 1)})
+		w.submit(ctx, service.Request{Spec: service.NewTask("good", 1)}, service.Request{Spec: service.NewTask("good", 2)},
+			service.Request{Spec: service.NewTask("bad", 1)})
 		time.Sleep(time.Second)
 		w.expect(w.scrape(), map[string]string{
 			`pawl_blocked_jobs{code="TASK_BLOCKED"}`: "2", `pawl_blocked_jobs{code="HOST_UNREACHABLE"}`: "1",
@@ -285,7 +285,7 @@ func TestBlockedJobs(t *testing.T) {
 			`pawl_store_operation_duration_seconds_count{operation="tested",result="ok"}`: "3",
 		})
 		away.Store(true)
-		w.submit(ctx, pawl.Request{Spec: pawl.NewTask("good", 3)})
+		w.submit(ctx, service.Request{Spec: service.NewTask("good", 3)})
 		time.Sleep(time.Second)
 		if got := sample(w.scrape(), `pawl_recovery_reblocks_total{code="TASK_BLOCKED"}`); got != "1" {
 			t.Errorf("%q jobs were blocked by what had cleared just before", got)
@@ -302,9 +302,9 @@ func TestOldestReadyJob(t *testing.T) {
 	if _, _, err := w.Queues().Apply(t.Context(), []byte(`{"name":"night"}`), 0); err != nil {
 		t.Fatal(err)
 	}
-	task := pawl.NewTask("good", 1)
+	task := service.NewTask("good", 1)
 	task.Queue = "night"
-	w.submit(t.Context(), pawl.Request{Spec: task})
+	w.submit(t.Context(), service.Request{Spec: task})
 	m := w.scrape()
 	if got := sample(m, `pawl_queue_oldest_ready_seconds{queue="default"}`); got != "0" {
 		t.Errorf("of an empty queue: %q", got)
@@ -318,8 +318,8 @@ func TestUnservedJobs(t *testing.T) {
 	w := open(t, observe.Config{})
 	w.Handle("good")
 	w.start()
-	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}, pawl.Request{Spec: pawl.NewTask("nobody", 2)})
-	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("good", 1)})[0].ID)
+	w.submit(t.Context(), service.Request{Spec: service.NewTask("nobody", 1)}, service.Request{Spec: service.NewTask("nobody", 2)})
+	w.end(w.submit(t.Context(), service.Request{Spec: service.NewTask("good", 1)})[0].ID)
 	m := w.scrape()
 	if got := sample(m, `pawl_jobs_unserved{kind="nobody",queue="default"}`); got != "2" {
 		t.Errorf("%q jobs of a kind that nobody handles", got)
@@ -386,10 +386,10 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spec := pawl.NewTask("noop", 1)
+	spec := service.NewTask("noop", 1)
 	spec.Limits = []string{"gpu/a"}
-	w.submit(t.Context(), pawl.Request{Spec: spec})
-	w.submit(t.Context(), pawl.Request{Spec: spec})
+	w.submit(t.Context(), service.Request{Spec: spec})
+	w.submit(t.Context(), service.Request{Spec: spec})
 	for {
 		_, eff, err := w.store.Pay(t.Context(), 10)
 		if err != nil {
@@ -420,11 +420,11 @@ func TestIdleTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spec := pawl.NewTask("noop", 1)
+	spec := service.NewTask("noop", 1)
 	spec.Limits = []string{"gpu"}
 	var ids []job.ID
 	for range 3 {
-		ids = append(ids, w.submit(t.Context(), pawl.Request{Spec: spec})[0].ID)
+		ids = append(ids, w.submit(t.Context(), service.Request{Spec: spec})[0].ID)
 	}
 	look := func(when, turns, waiting, idle string) {
 		t.Helper()
@@ -460,7 +460,7 @@ func TestIdleTurns(t *testing.T) {
 	look("two have ended, and one waits", "0", "1", "1")
 	pay()
 	look("it is paid", "1", "0", "0")
-	w.submit(t.Context(), pawl.Request{Spec: spec}, pawl.Request{Spec: spec}, pawl.Request{Spec: spec})
+	w.submit(t.Context(), service.Request{Spec: spec}, service.Request{Spec: spec}, service.Request{Spec: spec})
 	pay()
 	look("three wait or have come", "2", "2", "0")
 	if eff, err := store.SetLimit(t.Context(), w.store, "default", job.Limit{Key: "gpu", Most: 3}); err != nil ||
@@ -481,16 +481,16 @@ func TestManyKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reqs := make([]pawl.Request, 1001)
+	reqs := make([]service.Request, 1001)
 	for i := range reqs {
-		reqs[i].Spec = pawl.NewTask("noop", i)
+		reqs[i].Spec = service.NewTask("noop", i)
 		reqs[i].Spec.Limits = []string{fmt.Sprintf("lab/%04d", i)}
 		reqs[i].Spec.Unique = &job.Unique{Key: strconv.Itoa(i), Until: job.WhileRunning}
 	}
 	w.submit(t.Context(), reqs...)
-	last := pawl.NewTask("noop", -1)
+	last := service.NewTask("noop", -1)
 	last.Limits = reqs[1000].Spec.Limits // the key that is not among the first thousand
-	w.submit(t.Context(), pawl.Request{Spec: last})
+	w.submit(t.Context(), service.Request{Spec: last})
 	for {
 		_, eff, err := w.store.Pay(t.Context(), 1000)
 		if err != nil {
@@ -517,7 +517,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	stays := w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("trouble", "stays")})[0].ID
+	stays := w.submit(t.Context(), service.Request{Spec: service.NewTask("trouble", "stays")})[0].ID
 	for e, err := range w.Events(t.Context(), stays, "") {
 		if err != nil {
 			t.Fatal(err)
@@ -527,10 +527,10 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"passes", "fails"} {
-		w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("trouble", what)})[0].ID)
+		w.end(w.submit(t.Context(), service.Request{Spec: service.NewTask("trouble", what)})[0].ID)
 	}
-	w.end(w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("noop", 1)})[0].ID)
-	w.submit(t.Context(), pawl.Request{Spec: pawl.NewTask("nobody", 1)}) // has a line that is told of
+	w.end(w.submit(t.Context(), service.Request{Spec: service.NewTask("noop", 1)})[0].ID)
+	w.submit(t.Context(), service.Request{Spec: service.NewTask("nobody", 1)}) // has a line that is told of
 	w.launch("m9")
 	w.o.Answered(t.Context(), observe.Request{Operation: "whoami", Status: 200})
 	w.stop() // an end can be seen before it has been counted
@@ -568,16 +568,16 @@ func TestNames(t *testing.T) {
 
 // Handle registers a task that does nothing.
 func (w *world) Handle(kind string) {
-	pawl.Handle(w.Service, kind, func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+	service.Handle(w.Service, kind, func(context.Context, *service.Task[int]) (int, error) { return 0, nil })
 }
 
 // HandleTrouble registers a task that is blocked: for ever, twice by what clears, or until it
 // fails.
 func (w *world) HandleTrouble(kind string) {
-	pawl.HandleTester(w.Service, "never", func(context.Context, map[string]string) error { return errors.New("no") })
-	pawl.HandleTester(w.Service, "soon", func(context.Context, map[string]string) error { return nil })
+	service.HandleTester(w.Service, "never", func(context.Context, map[string]string) error { return errors.New("no") })
+	service.HandleTester(w.Service, "soon", func(context.Context, map[string]string) error { return nil })
 	runs := 0
-	pawl.Handle(w.Service, kind, func(_ context.Context, t *pawl.Task[string]) (int, error) {
+	service.Handle(w.Service, kind, func(_ context.Context, t *service.Task[string]) (int, error) {
 		b := &job.Block{Code: job.TaskBlocked, Tester: "go/never"}
 		switch t.Args {
 		case "fails":
@@ -596,7 +596,7 @@ func (w *world) HandleTrouble(kind string) {
 func TestSlowCallsAreLoggedWithoutArguments(t *testing.T) {
 	w := open(t, observe.Config{Slow: time.Nanosecond})
 	ctx := observe.With(t.Context(), slog.String("request", "r1"))
-	w.submit(ctx, pawl.Request{Spec: pawl.NewTask("secret-kind", "hush")})
+	w.submit(ctx, service.Request{Spec: service.NewTask("secret-kind", "hush")})
 	text := w.log.String()
 	for _, want := range []string{"slow call of the database", `"operation":"submit"`, `"jobs":1`, `"request":"r1"`} {
 		if !strings.Contains(text, want) {
@@ -610,7 +610,7 @@ func TestSlowCallsAreLoggedWithoutArguments(t *testing.T) {
 	}
 	w.log.Reset()
 	w.o.SetSlow(time.Hour)
-	w.submit(ctx, pawl.Request{Spec: pawl.NewTask("secret-kind", "hush")})
+	w.submit(ctx, service.Request{Spec: service.NewTask("secret-kind", "hush")})
 	if w.log.Len() > 0 {
 		t.Errorf("what is fast is logged: %s", w.log)
 	}

@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/observe"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 const (
@@ -60,7 +60,7 @@ func attribute(s tracetest.SpanStub, key string) string {
 // request makes one that submits a job.
 func request(w *world, traceparent string, spec job.Spec) (id job.ID) {
 	h := w.o.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		id = w.submit(r.Context(), pawl.Request{Spec: spec})[0].ID
+		id = w.submit(r.Context(), service.Request{Spec: spec})[0].ID
 		w.o.Answered(r.Context(), observe.Request{Operation: "submit-jobs", Status: 202})
 	}))
 	r := httptest.NewRequest(http.MethodPost, "/v1/jobs", nil)
@@ -75,11 +75,11 @@ func TestTraceFromSubmitToEnd(t *testing.T) {
 	e, p := recorder(0) // what comes with a trace is traced all the same
 	w := open(t, observe.Config{Traces: p})
 	var inside trace.SpanContext
-	pawl.Handle(w.Service, "fails", func(ctx context.Context, _ *pawl.Task[int]) (int, error) {
+	service.Handle(w.Service, "fails", func(ctx context.Context, _ *service.Task[int]) (int, error) {
 		inside = trace.SpanContextFromContext(ctx)
-		return 0, pawl.Permanent(errors.New("about /home/ada/secret"))
+		return 0, service.Permanent(errors.New("about /home/ada/secret"))
 	})
-	id := request(w, sampled, pawl.NewTask("fails", 1))
+	id := request(w, sampled, service.NewTask("fails", 1))
 	w.start()
 	w.end(id)
 	w.stop()
@@ -123,13 +123,13 @@ func TestTraceFromSubmitToEnd(t *testing.T) {
 func TestEachAttemptIsATraceOfItsOwn(t *testing.T) {
 	e, p := recorder(1)
 	w := open(t, observe.Config{Traces: p})
-	pawl.Handle(w.Service, "second", func(_ context.Context, task *pawl.Task[int]) (int, error) {
+	service.Handle(w.Service, "second", func(_ context.Context, task *service.Task[int]) (int, error) {
 		if task.Job.Attempt == 1 {
 			return 0, errors.New("not yet")
 		}
 		return 1, nil
 	})
-	spec := pawl.NewTask("second", 1)
+	spec := service.NewTask("second", 1)
 	spec.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Kind: "constant", Base: job.Duration(time.Millisecond)}}
 	id := request(w, "", spec)
 	w.start()
@@ -156,7 +156,7 @@ func TestNotTraced(t *testing.T) {
 			w := open(t, observe.Config{Traces: p})
 			w.Handle("noop")
 			w.start()
-			w.end(request(w, tt.traceparent, pawl.NewTask("noop", 1)))
+			w.end(request(w, tt.traceparent, service.NewTask("noop", 1)))
 			w.stop()
 			if got := e.GetSpans(); len(got) != 0 {
 				t.Errorf("%d spans, the first of them %s", len(got), got[0].Name)
@@ -167,7 +167,7 @@ func TestNotTraced(t *testing.T) {
 		w := open(t, observe.Config{})
 		w.Handle("noop")
 		w.start()
-		if j := w.end(request(w, sampled, pawl.NewTask("noop", 1))); j.Trace != "" {
+		if j := w.end(request(w, sampled, service.NewTask("noop", 1))); j.Trace != "" {
 			t.Errorf("the job keeps %q", j.Trace)
 		}
 	})

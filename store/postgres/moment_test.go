@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -64,9 +64,9 @@ func TestLaunchesOfManyProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	services := make([]*pawl.Service, processes)
+	services := make([]*service.Service, processes)
 	for i := range services {
-		services[i] = pawl.New(pawl.Config{
+		services[i] = service.New(service.Config{
 			Store: &teller{open(t, dsn, postgres.Options{}), &given}, Broker: broker, Tenant: acme, Machine: "m", Kinds: map[string]engine.Kind{job.KindApp: launching{}},
 			Log: slog.New(slog.DiscardHandler),
 		})
@@ -79,7 +79,7 @@ func TestLaunchesOfManyProcesses(t *testing.T) {
 	if err := services[0].SetLimit(ctx, job.Limit{Key: "launches/system/local", Most: most, Per: job.Duration(per)}); err != nil {
 		t.Fatal(err)
 	}
-	reqs := make([]pawl.Request, n)
+	reqs := make([]service.Request, n)
 	for i := range reqs {
 		reqs[i].Spec = job.Spec{Command: []string{"true"}}
 	}

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -75,13 +75,13 @@ func TestClaimsSideBySide(t *testing.T) {
 	})
 	untilWaiting(t, connect(t, dsn), 1)
 
-	svc := pawl.New(pawl.Config{
+	svc := service.New(service.Config{
 		Store: second, Broker: &local.Broker{}, Tenant: acme, Queues: queues,
 		Options: engine.Options{Slots: slots, Lease: time.Hour, Roles: []store.Role{store.RoleWorker}},
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	runs := make(chan job.ID, 2*each)
-	pawl.Handle(svc, task, func(_ context.Context, j *pawl.Task[struct{}]) (struct{}, error) {
+	service.Handle(svc, task, func(_ context.Context, j *service.Task[struct{}]) (struct{}, error) {
 		runs <- j.Job.ID
 		return struct{}{}, nil
 	})

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -50,7 +50,7 @@ func Open(ctx context.Context, dir string, o node.Options) (_ *Bed, err error) {
 
 // warmUp waits until a system has run a program. Empty stands for the local one.
 func (b *Bed) warmUp(system string) error {
-	warm, err := b.Submit(b.ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}, System: system}})
+	warm, err := b.Submit(b.ctx, service.Request{Spec: job.Spec{Command: []string{"true"}, System: system}})
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (b *Bed) warmUp(system string) error {
 func (b *Bed) AddSystem(doc *job.System) error {
 	text, err := job.Encode(doc)
 	if err == nil {
-		_, _, err = b.Systems().Apply(b.ctx, text, pawl.AnyVersion)
+		_, _, err = b.Systems().Apply(b.ctx, text, service.AnyVersion)
 	}
 	if err == nil {
 		err = b.warmUp(doc.Name)
@@ -102,7 +102,7 @@ func (b *Bed) Close() error {
 func (b *Bed) SubmitAll(n int, spec func(i int) job.Spec) (ids []job.ID, err error) {
 	const batch = 1000
 	for from := 0; from < n; from += batch {
-		reqs := make([]pawl.Request, min(batch, n-from))
+		reqs := make([]service.Request, min(batch, n-from))
 		for i := range reqs {
 			reqs[i].Spec = spec(from + i)
 		}

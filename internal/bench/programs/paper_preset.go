@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
@@ -16,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // presets are what another service does otherwise, and tapis is all of it. The numbers are those of
@@ -46,7 +46,7 @@ func (b *paperBench) newPreset(o *node.Options) *preset {
 	if !p.has("quotas") && !p.has("batches") {
 		return p
 	}
-	o.Change = func(c *pawl.Config) {
+	o.Change = func(c *service.Config) {
 		if p.quota != nil {
 			c.Kinds[job.KindApp] = quotaKind{c.Kinds[job.KindApp].(*app.Kind), p.quota}
 			c.Testers[testerQuota] = p.quota
@@ -85,7 +85,7 @@ func (p *preset) set(on *bed.Bed) error {
 		}
 		doc, err := job.Encode(policy)
 		if err == nil {
-			_, _, err = on.Policies().Apply(on.Context(), doc, pawl.AnyVersion)
+			_, _, err = on.Policies().Apply(on.Context(), doc, service.AnyVersion)
 		}
 		if err != nil {
 			return err

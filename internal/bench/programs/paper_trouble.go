@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -96,7 +96,7 @@ func (b *paperBench) newTrouble(p *bed.Bed, ideal time.Duration) (_ *paperTroubl
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = p.Policies().Apply(p.Context(), doc, pawl.AnyVersion)
+	_, _, err = p.Policies().Apply(p.Context(), doc, service.AnyVersion)
 	return t, err
 }
 

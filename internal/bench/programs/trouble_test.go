@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -93,7 +93,7 @@ func TestWithoutTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.Policies().Apply(p.Context(), doc, pawl.AnyVersion); err != nil {
+	if _, _, err := p.Policies().Apply(p.Context(), doc, service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.SetLimit(p.Context(), job.Limit{

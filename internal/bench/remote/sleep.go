@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 type sleepFigures struct {
@@ -139,7 +139,7 @@ func (p *part) fake(ctx context.Context) (_ *fakeFigures, err error) {
 	f := &fakeFigures{Programs: p.ghosts}
 	o := node.Options{Logger: p.Log}
 	var g *ghosts
-	o.Change = func(c *pawl.Config) {
+	o.Change = func(c *service.Config) {
 		sys := c.Kinds[job.KindApp].(*app.Kind).Local()
 		g = &ghosts{Runner: sys.Runner, host: sys.Host.ID()}
 		sys.Runner = g

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // keyRule says what keys there are.
@@ -76,14 +76,14 @@ each rate: when the next moment is free; a family shows it for each key in use.`
 	})
 }
 
-var limitList = list[pawl.LimitUse]{
-	ask:   func(ctx context.Context, at *target.Target) ([]pawl.LimitUse, error) { return at.Limits(ctx) },
-	name:  func(l *pawl.LimitUse) string { return l.Key },
+var limitList = list[service.LimitUse]{
+	ask:   func(ctx context.Context, at *target.Target) ([]service.LimitUse, error) { return at.Limits(ctx) },
+	name:  func(l *service.LimitUse) string { return l.Key },
 	table: printLimits,
 	none:  "no limit is set: pawl limits set KEY MOST sets one",
 }
 
-func printLimits(out io.Writer, all []pawl.LimitUse, _ bool) error {
+func printLimits(out io.Writer, all []service.LimitUse, _ bool) error {
 	counts := term.NewTable(out, false, append([]term.Column{{Title: "KEY", Least: 12}},
 		term.Titles("MOST", "IN USE", "WAITING", "AHEAD")...)...)
 	rates := term.NewTable(out, false, append([]term.Column{{Title: "RATE", Least: 12}},
@@ -105,7 +105,7 @@ func printLimits(out io.Writer, all []pawl.LimitUse, _ bool) error {
 }
 
 // freeIn says when the next moment of a key is free.
-func freeIn(l *pawl.LimitUse) string {
+func freeIn(l *service.LimitUse) string {
 	if l.FreeIn == nil {
 		return "-"
 	}
@@ -113,7 +113,7 @@ func freeIn(l *pawl.LimitUse) string {
 }
 
 // mostOf says how many jobs may have a turn.
-func mostOf(l *pawl.LimitUse) string {
+func mostOf(l *service.LimitUse) string {
 	switch {
 	case l.Shut:
 		return "shut"
@@ -147,7 +147,7 @@ func limitsShowCommand() *cobra.Command {
 	return cmd
 }
 
-func printLimit(out io.Writer, l *pawl.LimitUse) error {
+func printLimit(out io.Writer, l *service.LimitUse) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "key\t%s\n", live.Clean(l.Key))
 	if job.Rated(l.Key) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
@@ -22,6 +21,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // groupRule says how a group is named.
@@ -43,13 +43,13 @@ once, lets its jobs go on without a test, or gives them up.
 		Args: noSubject,
 	})
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
-		turnCommand(turning{groups.TryNow, pawl.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
+		turnCommand(turning{groups.TryNow, service.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",
 			"Try has the condition tested at once that blocks a group, or the group of a job. It does not wait "+
 				"for the test: see pawl recovery show."),
-		turnCommand(turning{groups.Release, pawl.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
+		turnCommand(turning{groups.Release, service.ActRelease, "goes on"}, "Let blocked jobs go on without a test",
 			`Release lets the jobs of a group go on one after the other, at the rate of releases, as if the
 condition had cleared. A job that is named goes on at once. What blocked them may do so again.`),
-		turnCommand(turning{groups.GiveUp, pawl.ActGiveUp, "given up"}, "Fail blocked jobs at once",
+		turnCommand(turning{groups.GiveUp, service.ActGiveUp, "given up"}, "Fail blocked jobs at once",
 			`Give-up fails the jobs of a group, or the jobs that are named, with the code RECOVERY_GIVEN_UP. A
 job whose program may still run is left out of a group, and is refused by name: cancel it with
 pawl cancel, or with --force if its end can never be confirmed.`),
@@ -70,17 +70,17 @@ last one said.`,
 	})
 }
 
-var groupList = list[pawl.BlockedGroup]{
-	ask:   func(ctx context.Context, at *target.Target) ([]pawl.BlockedGroup, error) { return at.Blocked(ctx) },
-	name:  func(g *pawl.BlockedGroup) string { return g.Key },
+var groupList = list[service.BlockedGroup]{
+	ask:   func(ctx context.Context, at *target.Target) ([]service.BlockedGroup, error) { return at.Blocked(ctx) },
+	name:  func(g *service.BlockedGroup) string { return g.Key },
 	table: printGroups,
 	none:  "no job is blocked",
-	argument: func(g *pawl.BlockedGroup) cobra.Completion {
+	argument: func(g *service.BlockedGroup) cobra.Completion {
 		return cobra.CompletionWithDesc(g.Key, fmt.Sprintf("%s, %s", g.Code, phrase.Plural(g.Jobs, "job")))
 	},
 }
 
-func printGroups(out io.Writer, all []pawl.BlockedGroup, _ bool) error {
+func printGroups(out io.Writer, all []service.BlockedGroup, _ bool) error {
 	now := time.Now()
 	t := term.NewTable(out, false, term.Column{Title: "GROUP"}, term.Column{Title: "CONDITION", Least: 12},
 		term.Column{Title: "JOBS"}, term.Column{Title: "BEHIND"},
@@ -95,7 +95,7 @@ func printGroups(out io.Writer, all []pawl.BlockedGroup, _ bool) error {
 }
 
 // tested says how often a group was tested, and how long ago the last time was.
-func tested(g *pawl.BlockedGroup, now time.Time) string {
+func tested(g *service.BlockedGroup, now time.Time) string {
 	if g.Tested.IsZero() {
 		return "-"
 	}
@@ -103,7 +103,7 @@ func tested(g *pawl.BlockedGroup, now time.Time) string {
 }
 
 // nextTest says when a group is tested next.
-func nextTest(g *pawl.BlockedGroup, now time.Time) string {
+func nextTest(g *service.BlockedGroup, now time.Time) string {
 	switch {
 	case g.Clear:
 		return "clear"
@@ -140,7 +140,7 @@ func recoveryShowCommand() *cobra.Command {
 	return cmd
 }
 
-func printGroup(out io.Writer, g *pawl.BlockedGroup) error {
+func printGroup(out io.Writer, g *service.BlockedGroup) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
@@ -175,7 +175,7 @@ func printGroup(out io.Writer, g *pawl.BlockedGroup) error {
 // A turning is what a command wants of blocked jobs.
 type turning struct {
 	groups.Action
-	action pawl.Action
+	action service.Action
 	done   string // what becomes of a job that is named
 }
 
@@ -193,7 +193,7 @@ func turnCommand(t turning, short, long string) *cobra.Command {
 		ValidArgsFunction: completeBlocked,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return b.Run(cmd, pawl.Bulk{Action: t.action})
+				return b.Run(cmd, service.Bulk{Action: t.action})
 			}
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				if err := at.MakeWritable(ctx, node.Options{}); err != nil {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // A resourceKind is a kind of document that commands apply, get, delete, enable and disable.
@@ -110,7 +110,7 @@ func retentionColumns() (columns []string) {
 func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*client.Client) client.Resources[T],
 	row func(*T) resource,
 ) *resourceKind {
-	print := func(r pawl.Resource[T]) resource {
+	print := func(r service.Resource[T]) resource {
 		out := row(&r.Doc)
 		out.version, out.updated = r.Version, r.Updated
 		doc, _ := job.Encode(r.Doc) // it was decoded a moment ago
@@ -139,7 +139,7 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		if dryRun {
 			return "would be " + become, nil
 		}
-		_, created, err := of(at.Client).Apply(ctx, name, doc, pawl.AnyVersion)
+		_, created, err := of(at.Client).Apply(ctx, name, doc, service.AnyVersion)
 		if created {
 			become = "made" // what is there unmade, such as the system local
 		}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/sshconfig"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // trustRule says when the key of a host is trusted.
@@ -148,7 +148,7 @@ said yes. Jobs that are blocked because a key has changed go on at the next test
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: kind.list.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var was pawl.Resource[job.System]
+			var was service.Resource[job.System]
 			err := target.With(target.Open, func(ctx context.Context, _ *cobra.Command, at *target.Target) (err error) {
 				was, err = at.Systems().Resource(ctx, args[0])
 				return err

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // workerRule says how a worker is named.
@@ -59,12 +59,12 @@ machine without a live one, for a week.`,
 	})
 }
 
-var workerList = list[pawl.Worker]{
-	ask:   func(ctx context.Context, at *target.Target) ([]pawl.Worker, error) { return at.Workers(ctx) },
-	name:  func(w *pawl.Worker) string { return w.ID.String() },
+var workerList = list[service.Worker]{
+	ask:   func(ctx context.Context, at *target.Target) ([]service.Worker, error) { return at.Workers(ctx) },
+	name:  func(w *service.Worker) string { return w.ID.String() },
 	table: printWorkers,
 	wide:  true,
-	argument: func(w *pawl.Worker) cobra.Completion {
+	argument: func(w *service.Worker) cobra.Completion {
 		if over(*w) {
 			return ""
 		}
@@ -102,7 +102,7 @@ func workersShowCommand() *cobra.Command {
 
 // steerCommand is a command that tells processes what to do.
 func steerCommand(name, short, done, about string,
-	tell func(*client.Client, context.Context, job.ID) (pawl.Worker, error),
+	tell func(*client.Client, context.Context, job.ID) (service.Worker, error),
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:               name + " WORKER...",
@@ -154,7 +154,7 @@ func lookupWorker(ctx context.Context, at *target.Target, ref string) (job.ID, e
 	if err != nil {
 		return job.ID{}, err
 	}
-	var found []pawl.Worker
+	var found []service.Worker
 	for _, w := range all {
 		if w.ID.Fits(ref) || w.Host == ref || w.Process.String() == ref {
 			found = append(found, w)
@@ -177,9 +177,11 @@ func lookupWorker(ctx context.Context, at *target.Target, ref string) (job.ID, e
 }
 
 // over reports whether a process is there no more.
-func over(w pawl.Worker) bool { return w.State == pawl.WorkerEnded || w.State == pawl.WorkerGone }
+func over(w service.Worker) bool {
+	return w.State == service.WorkerEnded || w.State == service.WorkerGone
+}
 
-func printWorkers(out io.Writer, all []pawl.Worker, wide bool) error {
+func printWorkers(out io.Writer, all []service.Worker, wide bool) error {
 	now := time.Now()
 	columns := []term.Column{
 		{Title: "ID"},
@@ -212,7 +214,7 @@ func printWorkers(out io.Writer, all []pawl.Worker, wide bool) error {
 	return t.Flush()
 }
 
-func rolesText(w *pawl.Worker) string {
+func rolesText(w *service.Worker) string {
 	roles := make([]string, len(w.Roles))
 	for i, r := range w.Roles {
 		roles[i] = string(r)
@@ -221,15 +223,15 @@ func rolesText(w *pawl.Worker) string {
 }
 
 // slotsText is how many slots are used, of all that there are.
-func slotsText(w *pawl.Worker) string {
-	var sum pawl.Slots
+func slotsText(w *service.Worker) string {
+	var sum service.Slots
 	for _, s := range w.Slots {
 		sum.Used, sum.All = sum.Used+s.Used, sum.All+s.All
 	}
 	return fmt.Sprintf("%d/%d", sum.Used, sum.All)
 }
 
-func oldestText(w *pawl.Worker, now time.Time) string {
+func oldestText(w *service.Worker, now time.Time) string {
 	if w.Oldest == nil {
 		return "-"
 	}
@@ -240,14 +242,14 @@ func oldestText(w *pawl.Worker, now time.Time) string {
 	return what + " for " + live.Spent(now.Sub(w.Oldest.Since))
 }
 
-func stateText(w *pawl.Worker) string {
+func stateText(w *service.Worker) string {
 	if over(*w) {
 		return string(w.State) + " since " + w.Since.Local().Format(time.DateTime)
 	}
 	return string(w.State)
 }
 
-func printWorker(out io.Writer, w *pawl.WorkerView) error {
+func printWorker(out io.Writer, w *service.WorkerView) error {
 	now := time.Now()
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
@@ -23,6 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func validateCommand() *cobra.Command {
@@ -58,7 +58,7 @@ Exit codes: 0 all is well, 2 something is wrong.`,
 // messages.
 func validate(out io.Writer, dir, name string, f File) error {
 	// Kinds know more of a spec than its form. To ask them needs no store.
-	svc := pawl.New(pawl.Config{Kinds: map[string]engine.Kind{job.KindApp: node.CheckingKind(dir)}})
+	svc := service.New(service.Config{Kinds: map[string]engine.Kind{job.KindApp: node.CheckingKind(dir)}})
 	var faults Faults
 	var report strings.Builder
 	for i := range f.Jobs {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func hideCommand() *cobra.Command {
@@ -46,14 +46,14 @@ func hidingCommand(name string, hidden bool, short, long, example string) *cobra
 		ValidArgsFunction: target.CompleteJobs(fit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return b.Run(cmd, pawl.Bulk{Action: pawl.Action(name)})
+				return b.Run(cmd, service.Bulk{Action: service.Action(name)})
 			}
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				lookup := at.Lookup
 				if !hidden {
 					lookup = at.LookupHidden
 				}
-				return each(ctx, args, lookup, func(v *pawl.View) error {
+				return each(ctx, args, lookup, func(v *service.View) error {
 					if err := at.MakeWritable(ctx, node.Options{}); err != nil {
 						return err
 					}
@@ -94,7 +94,7 @@ notes all notes. What is not given stays as it is. It works at any time, also af
 			if err != nil {
 				return term.Usage(err)
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 				if err := at.MakeWritable(ctx, node.Options{}); err != nil {
 					return err
 				}

@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // BulkRule says how many jobs are chosen.
@@ -63,7 +63,7 @@ func (b *Bulk) Args(most int) cobra.PositionalArgs {
 }
 
 // Run does one action with all jobs that are chosen, and says what has become of them.
-func (b *Bulk) Run(cmd *cobra.Command, act pawl.Bulk) (err error) {
+func (b *Bulk) Run(cmd *cobra.Command, act service.Bulk) (err error) {
 	if act.Filter, err = parseFilter(b.text); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func tellPattern(out io.Writer, f job.Filter) {
 }
 
 // confirm asks the user to confirm the action, on a terminal.
-func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Target, act pawl.Bulk) error {
+func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Target, act service.Bulk) error {
 	if err := term.Answerable(cmd, "look with --dry-run, and then give --yes"); err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (b *Bulk) confirm(ctx context.Context, cmd *cobra.Command, at *target.Targe
 
 // each does something with each job that is named, and goes on when one refuses. The error names
 // all refusals.
-func each(ctx context.Context, refs []string, lookup func(context.Context, string) (pawl.View, error),
-	do func(*pawl.View) error,
+func each(ctx context.Context, refs []string, lookup func(context.Context, string) (service.View, error),
+	do func(*service.View) error,
 ) error {
 	var errs []error
 	for _, ref := range refs {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // DeleteJobCommand makes the command delete job.
@@ -32,10 +32,10 @@ chooses; elsewhere that needs --yes.
 		ValidArgsFunction: target.CompleteJobs(target.EndedJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return b.Run(cmd, pawl.Bulk{Action: pawl.ActDelete})
+				return b.Run(cmd, service.Bulk{Action: service.ActDelete})
 			}
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-				return each(ctx, args, at.Lookup, func(v *pawl.View) error {
+				return each(ctx, args, at.Lookup, func(v *service.View) error {
 					if err := at.MakeWritable(ctx, node.Options{}); err != nil {
 						return err
 					}

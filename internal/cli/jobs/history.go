@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func historyCommand() *cobra.Command {
@@ -30,7 +30,7 @@ evidence of each failure: how it ended, its times and usage, the ends of its log
   pawl history wordcount -o json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: target.CompleteJob,
-		RunE: target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+		RunE: target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 			h, err := at.History(ctx, v.ID)
 			if err != nil {
 				return err

@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -177,7 +177,7 @@ func parseFilter(text string) (job.Filter, error) {
 
 // saidOnce takes from each job the remark that nobody runs it, so that it can be said of all; it
 // reports whether there was one.
-func saidOnce(all []pawl.View) (said bool) {
+func saidOnce(all []service.View) (said bool) {
 	for i := range all {
 		j := &all[i]
 		if rest, ok := strings.CutSuffix(j.Why, j.Alone(false)); ok && j.Alone(false) != "" {
@@ -187,12 +187,12 @@ func saidOnce(all []pawl.View) (said bool) {
 	return said
 }
 
-func printList(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query) error {
-	names := term.NamesOf(page.Jobs, func(j *pawl.View) string { return j.ID.String() })
+func printList(cmd *cobra.Command, page service.Views, f term.Format, q store.Query) error {
+	names := term.NamesOf(page.Jobs, func(j *service.View) string { return j.ID.String() })
 	return f.Print(cmd.OutOrStdout(), page, names, func() error { return printTable(cmd, page, f, q) })
 }
 
-func printTable(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Query) error {
+func printTable(cmd *cobra.Command, page service.Views, f term.Format, q store.Query) error {
 	out := cmd.OutOrStdout()
 	now, c := time.Now(), term.Colours(out)
 	columns := []term.Column{
@@ -233,7 +233,7 @@ func printTable(cmd *cobra.Command, page pawl.Views, f term.Format, q store.Quer
 
 // spent returns how long a job has run so far; for a job that waits, how long it has waited; and
 // "-" for a job that ended without running, or if the list does not know.
-func spent(v *pawl.View, now time.Time) string {
+func spent(v *service.View, now time.Time) string {
 	switch {
 	case v.Ran != nil:
 		return live.Spent(time.Duration(*v.Ran))
@@ -244,7 +244,7 @@ func spent(v *pawl.View, now time.Time) string {
 }
 
 // exitText is the exit code of a job's program, "-" where there is none.
-func exitText(v *pawl.View) string {
+func exitText(v *service.View) string {
 	var r struct {
 		ExitCode *int `json:"exit_code"`
 	}

@@ -8,16 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/node"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func logsCommand() *cobra.Command {
-	var q pawl.LogQuery
+	var q service.LogQuery
 	cmd := &cobra.Command{
 		Use:   "logs JOB",
 		Short: "Print what a job's program has written",
@@ -35,7 +35,7 @@ with the log of each attempt.
 			if cmd.Flags().Changed("tail") && q.Tail < 1 {
 				return term.Usagef("--tail %d is out of range: give 1 or more", q.Tail)
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 				return printLog(ctx, cmd, at, v, q)
 			})(cmd, args)
 		},
@@ -46,7 +46,7 @@ with the log of each attempt.
 	return cmd
 }
 
-func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View, q pawl.LogQuery) error {
+func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View, q service.LogQuery) error {
 	if q.Follow && !v.State.Terminal() && !at.Served(ctx) {
 		fmt.Fprintln(term.Hints(cmd), term.Typed(cmd,
 			"no pawl runs in this folder now: pawl run goes on with the job, and sees its end"))
@@ -89,7 +89,7 @@ func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *paw
 	if err != nil || size > 0 || q.Stderr {
 		return err
 	}
-	other, err := at.Log(ctx, v.ID, pawl.LogQuery{Stderr: true, Tail: 1})
+	other, err := at.Log(ctx, v.ID, service.LogQuery{Stderr: true, Tail: 1})
 	if err != nil {
 		return nil // there is nothing to point at
 	}
@@ -123,7 +123,7 @@ in the list and in PATH. What cannot be looked at is listed with the reason.
 			return target.CompleteJob(cmd, args, part)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 				if len(args) == 2 {
 					_, r, err := at.OpenOutput(ctx, v.ID, args[1])
 					if err != nil {
@@ -145,8 +145,8 @@ in the list and in PATH. What cannot be looked at is listed with the reason.
 	return cmd
 }
 
-func printFiles(out io.Writer, files []pawl.File, f term.Format) error {
-	names := term.NamesOf(files, func(x *pawl.File) string { return x.Path })
+func printFiles(out io.Writer, files []service.File, f term.Format) error {
+	names := term.NamesOf(files, func(x *service.File) string { return x.Path })
 	return f.Print(out, map[string]any{"files": files}, names, func() error {
 		t := term.NewTable(out, true, term.Titles("SIZE", "MODIFIED", "PATH")...) // a path that is cut is none
 		for _, x := range files {
@@ -162,7 +162,7 @@ func printFiles(out io.Writer, files []pawl.File, f term.Format) error {
 
 // completePath completes the path of a file of a job.
 func completePath(cmd *cobra.Command, ref string) (paths []cobra.Completion, _ cobra.ShellCompDirective) {
-	err := target.WithJob(func(ctx context.Context, _ *cobra.Command, at *target.Target, v *pawl.View) error {
+	err := target.WithJob(func(ctx context.Context, _ *cobra.Command, at *target.Target, v *service.View) error {
 		files, err := at.Output(ctx, v.ID)
 		for _, f := range files {
 			paths = append(paths, f.Path)

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 func showCommand() *cobra.Command {
@@ -27,7 +27,7 @@ func showCommand() *cobra.Command {
   pawl show wordcount -o yaml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: target.CompleteJob,
-		RunE: target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+		RunE: target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 			out := cmd.OutOrStdout()
 			return f.Print(out, v, []string{v.ID.String()}, func() error {
 				remedy := ""
@@ -44,7 +44,7 @@ func showCommand() *cobra.Command {
 }
 
 // printJob prints a job; all is the command that prints it whole.
-func printJob(out io.Writer, v *pawl.View, remedy, all string) error {
+func printJob(out io.Writer, v *service.View, remedy, all string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {

@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -114,7 +114,7 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, at *targ
 		if o.format == term.AsTable || o.format == term.AsWide {
 			saidOnce(views) // it was said above
 		}
-		return printList(cmd, pawl.Views{Jobs: views}, o.format, store.Query{})
+		return printList(cmd, service.Views{Jobs: views}, o.format, store.Query{})
 	}
 	if !o.waits {
 		return nil
@@ -126,8 +126,8 @@ func (o *submitOptions) submit(ctx context.Context, cmd *cobra.Command, at *targ
 }
 
 // viewsOf returns jobs as they stand.
-func viewsOf(ctx context.Context, at *target.Target, ids []job.ID) ([]pawl.View, error) {
-	views := make([]pawl.View, len(ids))
+func viewsOf(ctx context.Context, at *target.Target, ids []job.ID) ([]service.View, error) {
+	views := make([]service.View, len(ids))
 	for i, id := range ids {
 		var err error
 		if views[i], err = at.Job(ctx, id); err != nil {
@@ -204,7 +204,7 @@ func waitFor(ctx context.Context, cmd *cobra.Command, at *target.Target, ids []j
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	if f != term.AsName {
-		if err := printList(cmd, pawl.Views{Jobs: views}, f, store.Query{}); err != nil {
+		if err := printList(cmd, service.Views{Jobs: views}, f, store.Query{}); err != nil {
 			return err
 		}
 	}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -130,7 +130,7 @@ func (w *watch) do(ctx context.Context) error {
 }
 
 // show puts a job on the board.
-func (w *watch) show(v *pawl.View) {
+func (w *watch) show(v *service.View) {
 	if w.shown[v.ID] = v.State.Terminal(); !v.State.Terminal() {
 		w.unended++
 	}
@@ -140,7 +140,7 @@ func (w *watch) show(v *pawl.View) {
 	}
 }
 
-func (w *watch) row(v *pawl.View) {
+func (w *watch) row(v *service.View) {
 	w.view.Row(&v.Job, live.Facts{Ref: v.ID.Short(), Folder: v.Folder, Results: v.Results})
 }
 
@@ -174,7 +174,7 @@ const mostLast = 1 << 20
 // lastLine returns the last line of what a job's program has written, or the end of it where that
 // is long.
 func (w *watch) lastLine(ctx context.Context, id job.ID) (string, error) {
-	log, err := w.at.Log(ctx, id, pawl.LogQuery{Tail: 1})
+	log, err := w.at.Log(ctx, id, service.LogQuery{Tail: 1})
 	if err != nil {
 		return "", err
 	}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // How long a command waits for its wish to be obeyed: a cancel ends what the job runs, which takes
@@ -27,7 +27,7 @@ const (
 
 func cancelCommand() *cobra.Command {
 	force := false
-	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, pawl.ActCancel, []job.Filter{target.LivingJobs}},
+	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, service.ActCancel, []job.Filter{target.LivingJobs}},
 		"Cancel jobs",
 		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that,
 and then gives the job up: it ends, ABANDONED, although its program may still run on a machine that
@@ -40,7 +40,7 @@ does not answer.`,
 }
 
 func pauseCommand() *cobra.Command {
-	return wishCommand(wish{job.WishPause, pauseWait, nil, pawl.ActPause, []job.Filter{target.PausableJobs}},
+	return wishCommand(wish{job.WishPause, pauseWait, nil, service.ActPause, []job.Filter{target.PausableJobs}},
 		"Hold jobs until they are resumed",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays
 RUNNING; the command returns when it stands still. The time until it is resumed does not count for
@@ -51,7 +51,7 @@ its time limit.`,
 
 func resumeCommand() *cobra.Command {
 	return wishCommand(wish{
-		job.WishResume, pauseWait, nil, pawl.ActResume,
+		job.WishResume, pauseWait, nil, service.ActResume,
 		[]job.Filter{target.PausedJobs, target.SuspendedJobs},
 	}, "Let paused jobs go on",
 		"Resume lets a paused job go on. A program that was suspended goes on where it was.",
@@ -64,14 +64,14 @@ type wish struct {
 	job.Wish
 	wait   time.Duration
 	force  *bool // nil: there is no such thing
-	action pawl.Action
+	action service.Action
 	fit    []job.Filter // the jobs that it is for
 }
 
 func (w *wish) forced() bool { return w.force != nil && *w.force }
 
 // ask makes the wish of one job.
-func (w *wish) ask(ctx context.Context, c *client.Client, id job.ID) (v pawl.View, obeyed bool, err error) {
+func (w *wish) ask(ctx context.Context, c *client.Client, id job.ID) (v service.View, obeyed bool, err error) {
 	if w.forced() {
 		return c.ForceCancel(ctx, id, forceWait)
 	}
@@ -93,9 +93,9 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 		ValidArgsFunction: target.CompleteOne(w.fit...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return b.Run(cmd, pawl.Bulk{Action: w.action, Force: w.forced()})
+				return b.Run(cmd, service.Bulk{Action: w.action, Force: w.forced()})
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 				return w.do(ctx, cmd, at, v.ID)
 			})(cmd, args)
 		},
@@ -109,9 +109,9 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id
 	if err := at.MakeWritable(ctx, node.Options{Options: engine.Options{Only: []job.ID{id}}}); err != nil {
 		return err
 	}
-	ask := func() (pawl.View, bool, error) { return w.ask(ctx, at.Client, id) }
+	ask := func() (service.View, bool, error) { return w.ask(ctx, at.Client, id) }
 	if at.Node != nil {
-		ask = func() (pawl.View, bool, error) { return wishHere(ctx, at.Node, id, w) }
+		ask = func() (service.View, bool, error) { return wishHere(ctx, at.Node, id, w) }
 	}
 	now, obeyed, err := ask()
 	out := cmd.OutOrStdout()
@@ -143,7 +143,7 @@ func unserved(program bool, kind string) string {
 }
 
 // wishHere makes a wish in this process, which carries it out and runs no other job.
-func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v pawl.View, obeyed bool, err error) {
+func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v service.View, obeyed bool, err error) {
 	j, err := n.Job(ctx, id)
 	if err != nil {
 		return v, false, err
@@ -185,9 +185,9 @@ the process that runs jobs in the folder does, or the next one.
 		ValidArgsFunction: target.CompleteJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return b.Run(cmd, pawl.Bulk{Action: pawl.ActResubmit})
+				return b.Run(cmd, service.Bulk{Action: service.ActResubmit})
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *pawl.View) error {
+			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
 				if err := at.MakeWritable(ctx, node.Options{}); err != nil {
 					return err
 				}

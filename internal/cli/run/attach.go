@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -152,7 +152,7 @@ func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 }
 
 // show puts a job's row on the board.
-func (r *run) show(v *pawl.View) {
+func (r *run) show(v *service.View) {
 	r.jobs[v.ID].far = v.Watch != v.Machine
 	f := live.Facts{Ref: r.jobs[v.ID].ref, Folder: v.Folder, Results: v.Results, Limit: limitOf(&v.Job)}
 	if f.Results == "" && v.State == job.Finished {

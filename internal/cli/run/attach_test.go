@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // TestOthers counts what pawl run runs besides its job: programs, and not tasks; it
@@ -24,8 +24,8 @@ func TestOthers(t *testing.T) {
 	if !node.Occupied(t.Context(), n.Dir) {
 		t.Error("a folder that this process has locked counts as free")
 	}
-	program := pawl.Request{Spec: job.Spec{Command: []string{"true"}}}
-	jobs, err := n.Submit(t.Context(), program, program, program, pawl.Request{Spec: pawl.NewTask("mail", nil)})
+	program := service.Request{Spec: job.Spec{Command: []string{"true"}}}
+	jobs, err := n.Submit(t.Context(), program, program, program, service.Request{Spec: service.NewTask("mail", nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

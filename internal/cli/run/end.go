@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // conclude gives up the attachment, says how the jobs stand, and makes the exit code of it.
@@ -34,7 +34,7 @@ func (r *run) conclude(ctx context.Context, s *attachment) error {
 		return errors.Join(err, s.leave())
 	}
 	code, advice := term.ExitOK, ""
-	var ended []*pawl.View
+	var ended []*service.View
 	for _, id := range r.order {
 		v, err := s.Job(ctx, id)
 		if err == nil {
@@ -89,7 +89,7 @@ func (r *run) conclude(ctx context.Context, s *attachment) error {
 }
 
 // tell says how one job stands, with its name where there are several.
-func (r *run) tell(ctx context.Context, s *attachment, v *pawl.View, named bool) {
+func (r *run) tell(ctx context.Context, s *attachment, v *service.View, named bool) {
 	out := r.cmd.OutOrStdout()
 	if named {
 		out = prefixed{out, live.Clean(v.Name) + "  "}
@@ -110,10 +110,10 @@ func (r *run) tell(ctx context.Context, s *attachment, v *pawl.View, named bool)
 
 // advise says why the first jobs failed, for which a line among others has no room, and once for
 // each code what to do; and where the output of the others is.
-func (r *run) advise(ctx context.Context, s *attachment, out io.Writer, all []*pawl.View) {
+func (r *run) advise(ctx context.Context, s *attachment, out io.Writer, all []*service.View) {
 	const most = 5
 	n, told := 0, map[job.Code]bool{}
-	finished := slices.IndexFunc(all, func(v *pawl.View) bool { return v.State == job.Finished })
+	finished := slices.IndexFunc(all, func(v *service.View) bool { return v.State == job.Finished })
 	for _, v := range all {
 		if v.State != job.Failed {
 			continue
@@ -145,8 +145,8 @@ func (r *run) advise(ctx context.Context, s *attachment, out io.Writer, all []*p
 const mostLabel = 20
 
 // rest says what becomes of the jobs that have not ended.
-func (r *run) rest(ctx context.Context, s *attachment, out io.Writer, all []*pawl.View) {
-	var paused, left []*pawl.View
+func (r *run) rest(ctx context.Context, s *attachment, out io.Writer, all []*service.View) {
+	var paused, left []*service.View
 	for _, v := range all {
 		switch {
 		case v.State == job.Paused:
@@ -155,7 +155,7 @@ func (r *run) rest(ctx context.Context, s *attachment, out io.Writer, all []*paw
 			left = append(left, v)
 		}
 	}
-	what := func(vs []*pawl.View) string {
+	what := func(vs []*service.View) string {
 		if len(all) == 1 {
 			return string(vs[0].State) + "  "
 		}
@@ -192,7 +192,7 @@ func (r *run) again() string {
 	return "the same command"
 }
 
-func idsOf(vs []*pawl.View) (ids []job.ID) {
+func idsOf(vs []*service.View) (ids []job.ID) {
 	for _, v := range vs {
 		ids = append(ids, v.ID)
 	}
@@ -200,7 +200,7 @@ func idsOf(vs []*pawl.View) (ids []job.ID) {
 }
 
 // outputOf returns where the output of a job is that finished.
-func outputOf(v *pawl.View) string {
+func outputOf(v *service.View) string {
 	if v.Results == "" {
 		return v.Folder
 	}
@@ -218,7 +218,7 @@ func (p prefixed) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-func countStates(vs []*pawl.View) string {
+func countStates(vs []*service.View) string {
 	n := map[job.State]int{}
 	for _, v := range vs {
 		n[v.State]++

@@ -5,10 +5,10 @@ import (
 	"path"
 	"sync"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // A stream shows what the programs of one job write, those of all its attempts, as a server sends
@@ -24,9 +24,9 @@ func (r *run) streamLogs(ctx context.Context, s *attachment, id job.ID) (*stream
 	if err != nil {
 		return nil, err
 	}
-	queries := []pawl.LogQuery{{Follow: true}}
+	queries := []service.LogQuery{{Follow: true}}
 	if f, err := app.New(app.Config{}).Files(&v.Job); err == nil && path.Clean(f.Stdout) != path.Clean(f.Stderr) {
-		queries = append(queries, pawl.LogQuery{Follow: true, Stderr: true})
+		queries = append(queries, service.LogQuery{Follow: true, Stderr: true})
 	}
 	ctx, stop := context.WithCancel(ctx)
 	st, ref := &stream{stop: stop}, r.jobs[id].ref

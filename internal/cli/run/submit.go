@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/phrase"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // submit submits the jobs of the file, or finds those that there are.
@@ -33,7 +33,7 @@ func (r *run) submit(ctx context.Context, s *attachment) (err error) {
 	}
 	r.view.Together(func() {
 		for _, id := range r.order {
-			var v pawl.View
+			var v service.View
 			if v, err = s.Job(ctx, id); err == nil {
 				err = r.add(ctx, s, &v, existed)
 			}
@@ -55,7 +55,7 @@ func (r *run) submitFile(ctx context.Context, s *attachment) (existed bool, err 
 	if err != nil {
 		return false, err
 	}
-	a, err := s.RunFile(ctx, pawl.FileRun{Path: path, Sum: r.file.Sum, New: r.anew, Call: r.call}, specs...)
+	a, err := s.RunFile(ctx, service.FileRun{Path: path, Sum: r.file.Sum, New: r.anew, Call: r.call}, specs...)
 	if err != nil {
 		return false, err
 	}

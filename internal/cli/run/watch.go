@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -42,7 +42,7 @@ const (
 )
 
 // add takes in one of the run's own jobs. If it existed before, its past events are shown.
-func (r *run) add(ctx context.Context, s *attachment, v *pawl.View, existed bool) error {
+func (r *run) add(ctx context.Context, s *attachment, v *service.View, existed bool) error {
 	r.jobs[v.ID] = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name, state: v.State}
 	r.show(v)
 	switch {
@@ -104,7 +104,7 @@ func (r *run) catchUp(ctx context.Context, s *attachment) error {
 
 // last takes in how a job stands at the end, which may be farther than its last event that was
 // seen.
-func (r *run) last(ctx context.Context, s *attachment, v *pawl.View) error {
+func (r *run) last(ctx context.Context, s *attachment, v *service.View) error {
 	j := r.jobs[v.ID]
 	if j == nil {
 		j = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name}

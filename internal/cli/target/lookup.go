@@ -9,29 +9,29 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// JobRule says how a job is named; see [pawl.Service.Find].
+// JobRule says how a job is named; see [service.Service.Find].
 const JobRule = `JOB is a job's id, a beginning or an end of its id (6 characters or more, if no other job has it), or
 its name. If several jobs have that name, it is the unfinished one, or the newest if all have ended.`
 
 // Lookup finds the job that ref names; see [JobRule].
-func (at *Target) Lookup(ctx context.Context, ref string) (pawl.View, error) {
+func (at *Target) Lookup(ctx context.Context, ref string) (service.View, error) {
 	return at.find(ctx, ref, false)
 }
 
 // LookupHidden is lookup that prefers the newest hidden job of a name.
-func (at *Target) LookupHidden(ctx context.Context, ref string) (pawl.View, error) {
+func (at *Target) LookupHidden(ctx context.Context, ref string) (service.View, error) {
 	return at.find(ctx, ref, true)
 }
 
-func (at *Target) find(ctx context.Context, ref string, hidden bool) (pawl.View, error) {
+func (at *Target) find(ctx context.Context, ref string, hidden bool) (service.View, error) {
 	if ref == "" {
-		return pawl.View{}, term.Usage(errors.New("JOB is empty: give the name or the id of a job, see pawl list"))
+		return service.View{}, term.Usage(errors.New("JOB is empty: give the name or the id of a job, see pawl list"))
 	}
 	if id, err := job.ParseID(ref); err == nil {
 		return at.Job(ctx, id)

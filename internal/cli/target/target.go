@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -233,7 +233,7 @@ func (at *Target) Advised(err error) error {
 }
 
 // WithJob opens the target and looks up the job that the first argument names.
-func WithJob(f func(context.Context, *cobra.Command, *Target, *pawl.View) error) func(*cobra.Command, []string) error {
+func WithJob(f func(context.Context, *cobra.Command, *Target, *service.View) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return With(Open, func(ctx context.Context, cmd *cobra.Command, at *Target) error {
 			v, err := at.Lookup(ctx, args[0])

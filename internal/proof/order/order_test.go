@@ -16,11 +16,11 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -232,12 +232,12 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 	}
 	virtual.Test(t, func(t *testing.T) {
 		st := fake.New(time.Now)
-		svc := pawl.New(pawl.Config{
+		svc := service.New(service.Config{
 			Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
 			Options: engine.Options{Lease: time.Hour, Sweep: -1},
 		})
 		var mu sync.Mutex
-		pawl.Handle(svc, "move", func(ctx context.Context, task *pawl.Task[args]) (struct{}, error) {
+		service.Handle(svc, "move", func(ctx context.Context, task *service.Task[args]) (struct{}, error) {
 			p := jobs[task.Args.N]
 			mu.Lock()
 			got[p.Key] = append(got[p.Key], ran{p.N, task.Job.Attempt})
@@ -274,7 +274,7 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 		}
 		var ids []job.ID
 		for len(ids) < len(jobs) {
-			var call []pawl.Request
+			var call []service.Request
 			at := jobs[len(ids)].At
 			for _, p := range jobs[len(ids):] {
 				if p.At != at {
@@ -284,7 +284,7 @@ func liveInOrder(t *testing.T, jobs []plannedJob) (got [3][]ran) {
 				if p.Version > 0 {
 					a.Version = &p.Version
 				}
-				r := pawl.Request{Spec: pawl.NewTask("move", a)}
+				r := service.Request{Spec: service.NewTask("move", a)}
 				r.Spec.Order, r.Spec.Priority, r.Spec.Delay = &job.Order{Key: fmt.Sprint(p.Key), By: orderBy[p.Key]}, &p.Priority, job.Duration(p.Delay)
 				if p.Pass {
 					r.Spec.Order.Failing = job.OrderPass

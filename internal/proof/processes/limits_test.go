@@ -16,10 +16,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
@@ -86,7 +86,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	}
 	var desks []*process // submit, and run nothing
 	for _, owner := range []string{"ann", "bob"} {
-		desks = append(desks, join(t, dsn, pawl.Config{Principal: owner}, nil))
+		desks = append(desks, join(t, dsn, service.Config{Principal: owner}, nil))
 	}
 	desk := desks[0]
 	limit := func(l job.Limit) {
@@ -107,7 +107,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	answers := make([][]store.Submitted, len(desks))
 	var submitting sync.WaitGroup
 	for i, d := range desks {
-		reqs := make([]pawl.Request, jobs/len(desks))
+		reqs := make([]service.Request, jobs/len(desks))
 		for n := range reqs {
 			// Few keys have many jobs, and many have few.
 			under := []string{fmt.Sprintf("lab/%d", r.IntN(1+r.IntN(keys)))}
@@ -353,10 +353,10 @@ func beLimited(t *testing.T, dsn string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ledger.Close)
-	p := join(t, dsn, pawl.Config{
+	p := join(t, dsn, service.Config{
 		Options: engine.Options{Lease: time.Minute, Slots: map[job.Lane]int{job.LaneTask: limitedSlots}},
 	}, nil)
-	pawl.Handle(p.Service, "limited", func(ctx context.Context, t *pawl.Task[limited]) (none, error) {
+	service.Handle(p.Service, "limited", func(ctx context.Context, t *service.Task[limited]) (none, error) {
 		ctx = context.WithoutCancel(ctx)
 		_, err := ledger.Exec(ctx, ledgerBegin, [16]byte(t.Job.ID), t.Args.Keys)
 		if err == nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -20,17 +20,17 @@ import (
 // TestPoison: one of 200 jobs kills every process that runs it. The test starts one after the
 // other, until one comes to the end of all jobs.
 func TestPoison(t *testing.T) {
-	open := func(dir string) (*sqlite.Store, *pawl.Service) {
+	open := func(dir string) (*sqlite.Store, *service.Service) {
 		st, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st, pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		return st, service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 	}
 	if dir := os.Getenv("PAWL_TEST_POISON"); dir != "" {
 		st, svc := open(dir)
 		defer st.Close()
-		pawl.Handle(svc, "work", killing)
+		service.Handle(svc, "work", killing)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		ended := make(chan error, 1)
@@ -53,7 +53,7 @@ func TestPoison(t *testing.T) {
 
 	dir := t.TempDir()
 	st, svc := open(dir)
-	reqs := make([]pawl.Request, 200)
+	reqs := make([]service.Request, 200)
 	for i := range reqs {
 		reqs[i] = task("work", i)
 	}
@@ -92,7 +92,7 @@ func TestPoison(t *testing.T) {
 const poison = 77
 
 // killing is the handler of tasks of which poison is one.
-func killing(_ context.Context, task *pawl.Task[int]) (none, error) {
+func killing(_ context.Context, task *service.Task[int]) (none, error) {
 	if task.Args == poison {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			panic(err)

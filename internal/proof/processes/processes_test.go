@@ -18,11 +18,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 type none = struct{}
 
 // submit submits jobs, which must be accepted.
-func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitted {
+func submit(t *testing.T, svc *service.Service, rs ...service.Request) []store.Submitted {
 	t.Helper()
 	answers, err := svc.Submit(context.Background(), rs...)
 	if err != nil {
@@ -45,7 +45,9 @@ func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitt
 	return answers
 }
 
-func task(kind string, args any) pawl.Request { return pawl.Request{Spec: pawl.NewTask(kind, args)} }
+func task(kind string, args any) service.Request {
+	return service.Request{Spec: service.NewTask(kind, args)}
+}
 
 // shared returns a database for many processes.
 func shared(t *testing.T) (dsn string) {
@@ -63,13 +65,13 @@ func shared(t *testing.T) (dsn string) {
 
 // A process is one of many on a database: it has connections and wake-ups of its own.
 type process struct {
-	*pawl.Service
+	*service.Service
 	store store.Store
 }
 
 // join opens a process on a database, which ends with the test. between stands between its service
 // and the database; nil: nothing does.
-func join(t *testing.T, dsn string, cfg pawl.Config, between func(store.Store) store.Store) *process {
+func join(t *testing.T, dsn string, cfg service.Config, between func(store.Store) store.Store) *process {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	bus, err := pgnotify.Open(t.Context(), pgnotify.Config{DSN: dsn, Log: log})
@@ -86,7 +88,7 @@ func join(t *testing.T, dsn string, cfg pawl.Config, between func(store.Store) s
 	if between != nil {
 		cfg.Store = between(st)
 	}
-	return &process{pawl.New(cfg), cfg.Store}
+	return &process{service.New(cfg), cfg.Store}
 }
 
 // start runs jobs until the test ends.
@@ -135,8 +137,8 @@ const processVariable = "PAWL_TEST_PROCESS"
 // and each that dies is started again.
 func TestPoisonSideBySide(t *testing.T) {
 	if dsn := os.Getenv(processVariable); dsn != "" {
-		p := join(t, dsn, pawl.Config{Options: engine.Options{Lease: 2 * time.Second}}, nil)
-		pawl.Handle(p.Service, "work", killing)
+		p := join(t, dsn, service.Config{Options: engine.Options{Lease: 2 * time.Second}}, nil)
+		service.Handle(p.Service, "work", killing)
 		p.start(t)
 		if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // it ends with whoever started the processes
 			t.Error(err)
@@ -146,7 +148,7 @@ func TestPoisonSideBySide(t *testing.T) {
 
 	t.Parallel()
 	dsn := shared(t)
-	desk := join(t, dsn, pawl.Config{}, nil) // submits, and runs nothing
+	desk := join(t, dsn, service.Config{}, nil) // submits, and runs nothing
 	stdin, end, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +182,7 @@ func TestPoisonSideBySide(t *testing.T) {
 		all, err := desk.Workers(t.Context())
 		return len(all) == 2, err
 	})
-	reqs := make([]pawl.Request, 200)
+	reqs := make([]service.Request, 200)
 	for i := range reqs {
 		reqs[i] = task("work", i)
 	}
@@ -277,7 +279,7 @@ func TestSharesSideBySide(t *testing.T) {
 			dsn := shared(t)
 			together := &party{all: processes, seen: make(chan none), claimed: make(chan none)}
 			began, letGo := make(chan int, 2*jobs), make(chan none)
-			cfg := pawl.Config{Options: engine.Options{Lease: 6 * time.Second, Slots: map[job.Lane]int{job.LaneTask: slots}}}
+			cfg := service.Config{Options: engine.Options{Lease: 6 * time.Second, Slots: map[job.Lane]int{job.LaneTask: slots}}}
 			var members []*member
 			var all []*process
 			for i := range processes {
@@ -286,7 +288,7 @@ func TestSharesSideBySide(t *testing.T) {
 					m.Store = s
 					return m
 				})
-				pawl.Handle(p.Service, "nap", func(ctx context.Context, _ *pawl.Task[int]) (none, error) {
+				service.Handle(p.Service, "nap", func(ctx context.Context, _ *service.Task[int]) (none, error) {
 					began <- i
 					await(ctx, letGo)
 					return none{}, nil
@@ -299,7 +301,7 @@ func TestSharesSideBySide(t *testing.T) {
 			for _, m := range members {
 				await(t.Context(), m.knows)
 			}
-			reqs := make([]pawl.Request, jobs)
+			reqs := make([]service.Request, jobs)
 			for i := range reqs {
 				reqs[i] = task("nap", i)
 			}
@@ -403,13 +405,13 @@ func TestLeaseLostSideBySide(t *testing.T) {
 	t.Parallel()
 	dsn := shared(t)
 	const jobs = 3
-	cfg := pawl.Config{Options: engine.Options{Lease: 3 * time.Second}}
+	cfg := service.Config{Options: engine.Options{Lease: 3 * time.Second}}
 	barrier, behind := newBarrier(t, dsn)
 	began, lost, letGo := make(chan int, 4*jobs), make(chan error, 4*jobs), make(chan none)
 	var all []*process
 	for i, dsn := range []string{behind, dsn} {
 		p := join(t, dsn, cfg, nil)
-		pawl.Handle(p.Service, "hold", func(ctx context.Context, _ *pawl.Task[int]) (none, error) {
+		service.Handle(p.Service, "hold", func(ctx context.Context, _ *service.Task[int]) (none, error) {
 			began <- i
 			select {
 			case <-letGo:
@@ -422,7 +424,7 @@ func TestLeaseLostSideBySide(t *testing.T) {
 		all = append(all, p)
 	}
 	all[0].start(t)
-	reqs := make([]pawl.Request, jobs)
+	reqs := make([]service.Request, jobs)
 	for i := range reqs {
 		reqs[i] = task("hold", i)
 	}
@@ -448,7 +450,7 @@ func TestLeaseLostSideBySide(t *testing.T) {
 	all[1].start(t)
 	barrier.set(true)
 	for range jobs {
-		if err := <-lost; !errors.Is(err, pawl.ErrLeaseLost) {
+		if err := <-lost; !errors.Is(err, service.ErrLeaseLost) {
 			t.Errorf("a handler was stopped with %v", err)
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
 	"github.com/pawl-jobs/pawl/engine"
@@ -29,6 +28,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	runnerprocess "github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
@@ -105,7 +105,7 @@ func (h *house) watcherOf(t *testing.T, dsn string, between func(store.Store) st
 		w := app.NewWatcher(h.kind, h.kind.Local(), rows, bus)
 		return w.Duty().Run(ctx, held)
 	}}
-	cfg := pawl.Config{
+	cfg := service.Config{
 		Machine: zombieMachine, Kinds: h.kinds(),
 		Options: engine.Options{Duties: []engine.Duty{duty}, Roles: []store.Role{store.RoleWatcher}, Lease: zombieLease},
 	}
@@ -286,7 +286,7 @@ func zombiePrograms(t *testing.T) {
 	dsn, dir := shared(t), t.TempDir()
 	h := openHouse(t, dir)
 	h.watcherOf(t, dsn, nil).start(t)
-	cfg := pawl.Config{
+	cfg := service.Config{
 		Machine: zombieMachine, Kinds: h.kinds(),
 		Options: engine.Options{Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}},
 	}
@@ -294,7 +294,7 @@ func zombiePrograms(t *testing.T) {
 	programs, seats := map[string]*program{}, map[seat]string{}
 	for _, m := range moments() {
 		p := &program{moment: m, dir: t.TempDir(), h: h, after: job.NewID()}
-		p.id = submit(t, second.Service, pawl.Request{Spec: p.spec(t)})[0].ID
+		p.id = submit(t, second.Service, service.Request{Spec: p.spec(t)})[0].ID
 		programs[m.String()] = p
 		seats[seat{DSN: dsn, Dir: dir, Scene: m.String(), Job: p.id, After: p.after, Deaf: m.deaf()}] = "freeze " + m.point
 	}
@@ -364,13 +364,13 @@ func zombiePrograms(t *testing.T) {
 func zombieWatcher(t *testing.T) {
 	dsn, dir := shared(t), t.TempDir()
 	h := openHouse(t, dir)
-	worker := join(t, dsn, pawl.Config{
+	worker := join(t, dsn, service.Config{
 		Machine: zombieMachine, Kinds: h.kinds(),
 		Options: engine.Options{Lease: zombieLease, Roles: []store.Role{store.RoleWorker, store.RoleRecovery}},
 	}, nil)
 	worker.start(t)
 	p := &program{moment: moment{running: true}, dir: t.TempDir(), h: h}
-	p.id = submit(t, worker.Service, pawl.Request{Spec: p.spec(t)})[0].ID
+	p.id = submit(t, worker.Service, service.Request{Spec: p.spec(t)})[0].ID
 	gate := <-p.gate
 	happens := func(what string) {
 		t.Helper()

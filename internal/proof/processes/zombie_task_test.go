@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 	"github.com/pawl-jobs/pawl/store/storetest"
@@ -31,7 +31,7 @@ type scene struct {
 	// Empty: run freezes it.
 	call string
 	// run is its handler. Nil: it does not come to that.
-	run   func(context.Context, *wire, *pawl.Task[string]) (string, error)
+	run   func(context.Context, *wire, *service.Task[string]) (string, error)
 	kind  string            // of its job; "zombie" where empty
 	ended bool              // the second run of the job has ended by then; otherwise it goes on
 	want  map[string]string // what it was answered, or found
@@ -43,30 +43,30 @@ var errOfZombie = errors.New("error of the zombie")
 // scenes are those with a task.
 var scenes = []scene{
 	// The first thing that a handler does when it wakes up is to look at its context.
-	{name: "cause", want: map[string]string{"found": "context canceled: the process lost its lease: another may have the job now"}, run: func(ctx context.Context, w *wire, _ *pawl.Task[string]) (string, error) {
+	{name: "cause", want: map[string]string{"found": "context canceled: the process lost its lease: another may have the job now"}, run: func(ctx context.Context, w *wire, _ *service.Task[string]) (string, error) {
 		w.freeze()
 		w.tell("found", ctx.Err(), ": ", context.Cause(ctx))
 		return "", ctx.Err()
 	}},
-	{name: "heartbeat", call: "renew", want: map[string]string{"renew": "fenced", "cause": pawl.ErrLeaseLost.Error()}, run: wait},
+	{name: "heartbeat", call: "renew", want: map[string]string{"renew": "fenced", "cause": service.ErrLeaseLost.Error()}, run: wait},
 	{name: "claim", call: "claim", want: map[string]string{"claim": "fenced"}},
-	{name: "log", want: map[string]string{"event": "has lost it: it stands at RUNNING/worker in epoch 4", "cause": pawl.ErrLeaseLost.Error()}, run: log},
+	{name: "log", want: map[string]string{"event": "has lost it: it stands at RUNNING/worker in epoch 4", "cause": service.ErrLeaseLost.Error()}, run: log},
 	{name: "log of a job that ended", ended: true, want: map[string]string{"event": "has already ended FINISHED"}, run: log},
-	{name: "checkpoint", call: "apply", kind: "steps", want: map[string]string{"apply": "RUNNING: fenced", "record": pawl.ErrLeaseLost.Error()}},
+	{name: "checkpoint", call: "apply", kind: "steps", want: map[string]string{"apply": "RUNNING: fenced", "record": service.ErrLeaseLost.Error()}},
 	{name: "output", call: "apply", ended: true, want: map[string]string{"apply": "FINISHED: fenced"}, run: output},
 	{name: "finish", call: "apply", want: map[string]string{"apply": "FINISHED: fenced"}, run: output},
 	{name: "finish of a job that nobody has taken", call: "apply", free: true, want: map[string]string{"apply": "FINISHED: fenced"}, run: output},
-	{name: "error", call: "apply", want: map[string]string{"apply": "WAITING: fenced"}, run: func(context.Context, *wire, *pawl.Task[string]) (string, error) {
+	{name: "error", call: "apply", want: map[string]string{"apply": "WAITING: fenced"}, run: func(context.Context, *wire, *service.Task[string]) (string, error) {
 		return "", errOfZombie
 	}},
-	{name: "permanent error", call: "apply", want: map[string]string{"apply": "FAILED: fenced"}, run: func(context.Context, *wire, *pawl.Task[string]) (string, error) {
-		return "", pawl.Permanent(errOfZombie)
+	{name: "permanent error", call: "apply", want: map[string]string{"apply": "FAILED: fenced"}, run: func(context.Context, *wire, *service.Task[string]) (string, error) {
+		return "", service.Permanent(errOfZombie)
 	}},
-	{name: "panic", call: "apply", want: map[string]string{"apply": "WAITING: fenced"}, run: func(context.Context, *wire, *pawl.Task[string]) (string, error) {
+	{name: "panic", call: "apply", want: map[string]string{"apply": "WAITING: fenced"}, run: func(context.Context, *wire, *service.Task[string]) (string, error) {
 		panic(errOfZombie)
 	}},
 	// A handler that does not look at its context returns what it has.
-	{name: "return", run: func(_ context.Context, w *wire, _ *pawl.Task[string]) (string, error) {
+	{name: "return", run: func(_ context.Context, w *wire, _ *service.Task[string]) (string, error) {
 		w.freeze()
 		w.tell("returns")
 		return "result of the zombie", nil
@@ -74,20 +74,20 @@ var scenes = []scene{
 }
 
 // wait waits until it is told to stop, and tells why.
-func wait(ctx context.Context, w *wire, _ *pawl.Task[string]) (string, error) {
+func wait(ctx context.Context, w *wire, _ *service.Task[string]) (string, error) {
 	<-ctx.Done()
 	w.tell("cause", context.Cause(ctx))
 	return "", ctx.Err()
 }
 
-func log(ctx context.Context, w *wire, task *pawl.Task[string]) (string, error) {
+func log(ctx context.Context, w *wire, task *service.Task[string]) (string, error) {
 	w.freeze()
 	err := task.AddEvent(context.WithoutCancel(ctx), job.CustomEvent{Name: "note", Message: "note of the zombie"})
 	w.tell("event", answer(err), ": ", err)
 	return wait(ctx, w, task)
 }
 
-func output(context.Context, *wire, *pawl.Task[string]) (string, error) {
+func output(context.Context, *wire, *service.Task[string]) (string, error) {
 	return "result of the zombie", nil
 }
 
@@ -115,7 +115,7 @@ func play(p *process, w *wire, s seat) {
 		return
 	}
 	var calls atomic.Int64 // the second one may begin before the first has returned
-	pawl.Handle(p.Service, "zombie", func(ctx context.Context, task *pawl.Task[string]) (string, error) {
+	service.Handle(p.Service, "zombie", func(ctx context.Context, task *service.Task[string]) (string, error) {
 		if calls.Add(1) > 1 { // it has got its job back
 			w.tell("again")
 			return "result of the second run", nil
@@ -129,7 +129,7 @@ func play(p *process, w *wire, s seat) {
 
 func zombieTasks(t *testing.T) {
 	dsn := shared(t)
-	desk := join(t, dsn, pawl.Config{}, nil) // runs nothing
+	desk := join(t, dsn, service.Config{}, nil) // runs nothing
 	seats := map[seat]string{}
 	for _, s := range scenes {
 		r := task("zombie", s.name)
@@ -141,13 +141,13 @@ func zombieTasks(t *testing.T) {
 	zombies := freezeAll(t, seats)
 
 	// The second worker runs each job until it may end.
-	second := join(t, dsn, pawl.Config{Options: engine.Options{Lease: zombieLease}}, nil)
+	second := join(t, dsn, service.Config{Options: engine.Options{Lease: zombieLease}}, nil)
 	began, letGo := map[string]chan none{}, map[string]chan none{}
 	for _, s := range scenes {
 		began[s.name], letGo[s.name] = make(chan none, 10), make(chan none)
 	}
 	for _, kind := range []string{"zombie", "steps"} {
-		pawl.Handle(second.Service, kind, func(ctx context.Context, task *pawl.Task[string]) (string, error) {
+		service.Handle(second.Service, kind, func(ctx context.Context, task *service.Task[string]) (string, error) {
 			began[task.Args] <- none{}
 			await(ctx, letGo[task.Args])
 			return "result of the second run", ctx.Err()
@@ -299,11 +299,11 @@ func outlived(t *testing.T, rows store.Reader, z *zombie) {
 	})
 }
 
-func openFolder(t *testing.T, dir string) (*sqlite.Store, *pawl.Service) {
+func openFolder(t *testing.T, dir string) (*sqlite.Store, *service.Service) {
 	t.Helper()
 	st, err := sqlite.Open(t.Context(), dir, sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st, pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
+	return st, service.New(service.Config{Store: st, Broker: &local.Broker{}})
 }

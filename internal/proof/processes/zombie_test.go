@@ -22,11 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -438,7 +438,7 @@ func beZombie(t *testing.T, asked string) {
 	file := os.NewFile(3, "ledger")
 	t.Cleanup(func() { file.Close() }) // after all that tell
 	w := &wire{ledger: &ledger{out: json.NewEncoder(file)}}
-	cfg := pawl.Config{Options: engine.Options{Lease: zombieLease, Only: []job.ID{s.Job, s.After}, Grace: -1}}
+	cfg := service.Config{Options: engine.Options{Lease: zombieLease, Only: []job.ID{s.Job, s.After}, Grace: -1}}
 	switch scene := sceneOf(s.Scene); {
 	case s.Scene == "watcher":
 	case scene == nil:
@@ -460,7 +460,7 @@ func beZombie(t *testing.T, asked string) {
 		t.Cleanup(func() { st.Close() })
 		w.Store = st
 		cfg.Store, cfg.Broker, cfg.Log = w, &local.Broker{}, slog.New(slog.DiscardHandler)
-		p = &process{pawl.New(cfg), cfg.Store}
+		p = &process{service.New(cfg), cfg.Store}
 	} else if s.Scene == "watcher" {
 		h := openHouse(t, s.Dir, w.freeze)
 		p = h.watcherOf(t, s.DSN, func(st store.Store) store.Store {
@@ -475,7 +475,7 @@ func beZombie(t *testing.T, asked string) {
 		})
 	}
 	play(p, w, s)
-	pawl.Handle(p.Service, "after", func(context.Context, *pawl.Task[string]) (string, error) { return "of use", nil })
+	service.Handle(p.Service, "after", func(context.Context, *service.Task[string]) (string, error) { return "of use", nil })
 	p.start(t)
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		t.Error(err)

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -124,7 +124,7 @@ func TestRetentionAway(t *testing.T) {
 	ids := w.kept(s)
 	s.Kill()
 	if _, _, err := w.Retentions().Apply(t.Context(), []byte(`{"name": "default", "keep": {"FINISHED": "1h", "FAILED": "1h"}}`),
-		pawl.AnyVersion); err != nil {
+		service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(s, func() { s.Start(t) }, ids...)

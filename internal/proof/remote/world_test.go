@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -120,7 +120,7 @@ func (w *world) start(change ...func(*node.Options)) {
 // apply applies a policy.
 func (w *world) apply(policy string) {
 	w.t.Helper()
-	if _, _, err := w.Policies().Apply(w.t.Context(), []byte(policy), pawl.AnyVersion); err != nil {
+	if _, _, err := w.Policies().Apply(w.t.Context(), []byte(policy), service.AnyVersion); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -136,7 +136,7 @@ func (w *world) system(name string, s *testenv.SSH, port int) {
 
 func (w *world) document(doc string) {
 	w.t.Helper()
-	if _, _, err := w.Systems().Apply(w.t.Context(), []byte(doc), pawl.AnyVersion); err != nil {
+	if _, _, err := w.Systems().Apply(w.t.Context(), []byte(doc), service.AnyVersion); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -163,9 +163,9 @@ func (w *world) program(system, until string) job.Spec {
 
 func (w *world) submit(specs ...job.Spec) (ids []job.ID) {
 	w.t.Helper()
-	reqs := make([]pawl.Request, len(specs))
+	reqs := make([]service.Request, len(specs))
 	for i := range specs {
-		reqs[i] = pawl.Request{Spec: specs[i]}
+		reqs[i] = service.Request{Spec: specs[i]}
 	}
 	answers, err := w.Submit(w.t.Context(), reqs...)
 	if err != nil {

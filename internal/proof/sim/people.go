@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -69,7 +69,7 @@ func (q *people) known() (ids []job.ID) {
 
 // ask does something by way of one process after the other, until it succeeds or there is no use in
 // trying.
-func (q *people) ask(r *rand.Rand, what string, f func(ctx context.Context, s *pawl.Service) error) error {
+func (q *people) ask(r *rand.Rand, what string, f func(ctx context.Context, s *service.Service) error) error {
 	for try := 0; ; try++ {
 		p := q.w.slots[r.IntN(len(q.w.slots))].process()
 		if p == nil || oneIn(r, 3) {
@@ -120,7 +120,7 @@ func (q *people) act() {
 // submit submits some jobs, at times twice.
 func (q *people) submit(r *rand.Rand, n, count int) {
 	made := make([]promise, count)
-	reqs := make([]pawl.Request, count)
+	reqs := make([]service.Request, count)
 	for i := range reqs {
 		made[i], reqs[i] = q.request(r, n*100+i)
 	}
@@ -129,10 +129,10 @@ func (q *people) submit(r *rand.Rand, n, count int) {
 		key = fmt.Sprint("key", n)
 	}
 	var ids []job.ID
-	call := func(reqs []pawl.Request) []job.ID {
+	call := func(reqs []service.Request) []job.ID {
 		var got []store.Submitted
-		err := q.ask(r, "submit", func(ctx context.Context, s *pawl.Service) (err error) {
-			got, err = s.SubmitAll(ctx, pawl.Submission{Key: key, Jobs: reqs})
+		err := q.ask(r, "submit", func(ctx context.Context, s *service.Service) (err error) {
+			got, err = s.SubmitAll(ctx, service.Submission{Key: key, Jobs: reqs})
 			return err
 		})
 		if err != nil {
@@ -180,7 +180,7 @@ func (q *people) newID(r *rand.Rand) job.ID {
 }
 
 // request makes a request of a job of some kind.
-func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
+func (q *people) request(r *rand.Rand, n int) (promise, service.Request) {
 	o := order{
 		Beats: 1 + r.IntN(6), Every: between(r, 10*time.Millisecond, 4*time.Second), Deaf: oneIn(r, 8),
 		Panics: oneIn(r, 3),
@@ -198,7 +198,7 @@ func (q *people) request(r *rand.Rand, n int) (promise, pawl.Request) {
 		o.Needs = q.w.trouble.needs(n)
 	}
 	p := promise{id: q.newID(r), order: o}
-	req := pawl.Request{ID: p.id, Spec: pawl.NewTask(taskKind, o)}
+	req := service.Request{ID: p.id, Spec: service.NewTask(taskKind, o)}
 	if program {
 		req.Spec = job.Spec{Command: []string{"program"}, Resources: &job.Resources{Minutes: 30}}
 		if oneIn(r, 10) {
@@ -262,7 +262,7 @@ func (q *people) wish(r *rand.Rand) {
 		q.mu.Lock()
 		q.asked[id], q.abandoned[id] = true, true
 		q.mu.Unlock()
-		_ = q.ask(r, "abandon", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "abandon", func(ctx context.Context, s *service.Service) error {
 			_,
 				err := s.Abandon(ctx, id)
 			return err
@@ -271,7 +271,7 @@ func (q *people) wish(r *rand.Rand) {
 		q.mu.Lock()
 		q.asked[id] = true
 		q.mu.Unlock()
-		_ = q.ask(r, "cancel", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "cancel", func(ctx context.Context, s *service.Service) error {
 			a, err := s.Cancel(ctx, id)
 			if err == nil && a[0].Err == nil {
 				q.mu.Lock()
@@ -281,13 +281,13 @@ func (q *people) wish(r *rand.Rand) {
 			return err
 		})
 	case 1, 2:
-		_ = q.ask(r, "pause", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "pause", func(ctx context.Context, s *service.Service) error {
 			_,
 				err := s.Pause(ctx, id)
 			return err
 		})
 	case 3:
-		_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "resume", func(ctx context.Context, s *service.Service) error {
 			_,
 				err := s.Resume(ctx, id)
 			return err
@@ -302,7 +302,7 @@ func (q *people) wish(r *rand.Rand) {
 		if young {
 			return
 		}
-		_ = q.ask(r, "delete", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "delete", func(ctx context.Context, s *service.Service) error {
 			errs, err := s.Delete(ctx, id)
 			if err == nil {
 				err = errs[0]
@@ -310,7 +310,7 @@ func (q *people) wish(r *rand.Rand) {
 			return err
 		})
 	case 5:
-		_ = q.ask(r, "note", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "note", func(ctx context.Context, s *service.Service) error {
 			_, err := s.AddEvent(ctx, id, job.CustomEvent{Name: "note", Message: "look at this"})
 			return err
 		})
@@ -321,7 +321,7 @@ func (q *people) wish(r *rand.Rand) {
 func (q *people) settle() {
 	r := q.w.dice("settle", 0)
 	if q.w.keeps {
-		_ = q.ask(r, "retention", func(ctx context.Context, s *pawl.Service) error {
+		_ = q.ask(r, "retention", func(ctx context.Context, s *service.Service) error {
 			_, _, err := s.Retentions().Apply(ctx,
 				[]byte(`{"name":"default","keep":{"FINISHED":"1h","FAILED":"1h","CANCELED":"1h"}}`), 0)
 			return err
@@ -329,7 +329,7 @@ func (q *people) settle() {
 	}
 	for range 3 {
 		for _, id := range q.known() {
-			_ = q.ask(r, "resume", func(ctx context.Context, s *pawl.Service) error {
+			_ = q.ask(r, "resume", func(ctx context.Context, s *service.Service) error {
 				_,
 					err := s.Resume(ctx, id)
 				return err
@@ -354,7 +354,7 @@ func (q *people) listen(ctx context.Context) {
 			time.AfterFunc(between(r, time.Second, 3*time.Minute), stop)
 		}
 		left := context.AfterFunc(p.ctx, stop)
-		for e, err := range p.svc.News(some, pawl.NewsQuery{Cursor: cursor}) {
+		for e, err := range p.svc.News(some, service.NewsQuery{Cursor: cursor}) {
 			if err != nil {
 				break
 			}

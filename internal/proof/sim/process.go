@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/engine"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
@@ -16,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
 	local "github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // A slot is where one process runs after the other.
@@ -65,7 +65,7 @@ type process struct {
 	name     string
 	machine  *machine
 	client   bool // it runs nothing, and only asks
-	svc      *pawl.Service
+	svc      *service.Service
 	launcher *local.Runner
 	broker   *end
 	late     time.Duration   // for how long moments that others hear of, too, are later for it
@@ -88,7 +88,7 @@ func (w *world) newProcess(name string, m *machine) *process {
 	p.late = between(w.dice("late/"+name, 0), 1, 999*time.Microsecond)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.broker = w.hub.join(p)
-	c := pawl.Config{
+	c := service.Config{
 		Store: &link{Store: w.store, p: p}, Broker: p.broker, Principal: name, Machine: m.id,
 		Testers: map[string]recovery.Tester{testerThing: recovery.Func(p.looks)}, Log: slog.New(logs{p}),
 		Options: engine.Options{Lease: w.lease, Grace: w.grace, Sweep: time.Minute, Slots: w.lanes, Version: "sim"},
@@ -108,8 +108,8 @@ func (w *world) newProcess(name string, m *machine) *process {
 	})
 	c.Kinds = map[string]engine.Kind{job.KindApp: kind}
 	c.Duties = []engine.Duty{app.NewWatcher(kind, kind.Local(), c.Store, p.broker).Duty()}
-	p.svc = pawl.New(c)
-	pawl.Handle(p.svc, taskKind, p.handle)
+	p.svc = service.New(c)
+	service.Handle(p.svc, taskKind, p.handle)
 	return p
 }
 
@@ -249,7 +249,7 @@ type order struct {
 }
 
 // handle is the handler of all tasks.
-func (p *process) handle(ctx context.Context, t *pawl.Task[order]) (string, error) {
+func (p *process) handle(ctx context.Context, t *service.Task[order]) (string, error) {
 	o, l := t.Args, p.w.ledger
 	run := l.begin(t.Job.ID, t.Job.Epoch, p)
 	defer func() {

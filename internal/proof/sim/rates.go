@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/checks"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -49,7 +49,7 @@ func (a *rates) act() {
 			return
 		}
 		l := []job.Limit{a.starts, a.launches}[r.IntN(2)]
-		_ = a.w.people.ask(r, "rate", func(ctx context.Context, s *pawl.Service) error { return s.SetLimit(ctx, l) })
+		_ = a.w.people.ask(r, "rate", func(ctx context.Context, s *service.Service) error { return s.SetLimit(ctx, l) })
 	}
 }
 

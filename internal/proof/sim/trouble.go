@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -166,11 +166,11 @@ func (p *process) looks(ctx context.Context, params map[string]string) error {
 
 // lacks is what a task says that lacks what it needs.
 func lacks(name string) error {
-	return pawl.Block(name+" is away", testerThing, map[string]string{"name": name})
+	return service.Block(name+" is away", testerThing, map[string]string{"name": name})
 }
 
 func (t *trouble) disable(r *rand.Rand, disabled bool) {
-	_ = t.w.people.ask(r, "disable", func(ctx context.Context, s *pawl.Service) error {
+	_ = t.w.people.ask(r, "disable", func(ctx context.Context, s *service.Service) error {
 		_, err := s.Systems().Disable(ctx, job.SystemLocal, disabled)
 		return err
 	})
@@ -194,7 +194,7 @@ func (t *trouble) steer(r *rand.Rand) {
 		}
 	}
 	one := len(blocked) > 0 && oneIn(r, 2)
-	_ = t.w.people.ask(r, string(want), func(ctx context.Context, s *pawl.Service) error {
+	_ = t.w.people.ask(r, string(want), func(ctx context.Context, s *service.Service) error {
 		if one {
 			_, err := s.ActOnJobs(ctx, want, blocked[0])
 			return err
@@ -382,7 +382,7 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 		return job.Blocking(lacks(o.Needs)).Group(tenant)
 	}
 	b := job.Block{
-		Code: code, Tester: pawl.TesterEnabled,
+		Code: code, Tester: service.TesterEnabled,
 		Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal},
 	}
 	return b.Group(tenant)

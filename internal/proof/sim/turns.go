@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/turns"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
@@ -86,7 +86,7 @@ func (t *limitsAndOrders) change(r *rand.Rand, least int) {
 		l.Weights = map[string]int{"bob": 1 + r.IntN(4)}
 	}
 	remove := oneIn(r, 5)
-	_ = t.w.people.ask(r, "limit", func(ctx context.Context, s *pawl.Service) error {
+	_ = t.w.people.ask(r, "limit", func(ctx context.Context, s *service.Service) error {
 		if remove {
 			return s.RemoveLimit(ctx, key)
 		}
@@ -117,7 +117,7 @@ func (t *limitsAndOrders) settle() {
 			continue
 		}
 		l.Most, l.Ahead = 3+r.IntN(4), 0
-		_ = t.w.people.ask(r, "limit", func(ctx context.Context, s *pawl.Service) error { return s.SetLimit(ctx, l) })
+		_ = t.w.people.ask(r, "limit", func(ctx context.Context, s *service.Service) error { return s.SetLimit(ctx, l) })
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/victims"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -295,7 +295,7 @@ var looks = map[string]func(*testing.T, *world){
 	},
 	"another one that is not like it": func(t *testing.T, w *world) {
 		p := w.promise(task)
-		w.met(order{name: "storm-x", unique: "u", begun: time.Now()}, &pawl.View{Job: job.Job{ID: p.id, Name: p.name}})
+		w.met(order{name: "storm-x", unique: "u", begun: time.Now()}, &service.View{Job: job.Job{ID: p.id, Name: p.name}})
 		w.says(t, "unique", p)
 	},
 	"another one that had ended": func(t *testing.T, w *world) {
@@ -304,7 +304,7 @@ var looks = map[string]func(*testing.T, *world){
 		i := 0
 		for ; w.order(i).unique == ""; i++ {
 		}
-		v := pawl.View{Job: job.Job{ID: job.NewID(), Name: w.order(i).name, Ended: time.Now().Add(-3 * time.Second)}}
+		v := service.View{Job: job.Job{ID: job.NewID(), Name: w.order(i).name, Ended: time.Now().Add(-3 * time.Second)}}
 		w.began = v.Ended
 		if w.met(order{name: "storm-x", unique: w.order(i).unique, begun: v.Ended}, &v); len(w.sum.Broken) > 0 {
 			t.Errorf("one that ended after the submission had begun is found broken: %q", w.sum.Broken)

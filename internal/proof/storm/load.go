@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // An order is a job that somebody wants, and how it ends if it is left alone.
@@ -197,7 +197,7 @@ func (s *storm) accepted(rnd *rand.Rand, key string, orders []order) {
 // whether all are accounted for.
 func (s *storm) recall(ctx context.Context, rnd *rand.Rand, orders []order) bool {
 	for _, o := range orders {
-		var page pawl.Views
+		var page service.Views
 		named, err := job.ParseFilter("name="+o.name, time.Now())
 		if err == nil {
 			err = s.insist(ctx, rnd, func(c *client.Client) (err error) {

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -92,7 +92,7 @@ func (t *trouble) begin(ctx context.Context) error {
 			return err
 		}
 		err = t.s.insist(ctx, rnd, func(c *client.Client) error {
-			_, _, err := c.Policies().Apply(ctx, p.Name, doc, pawl.AnyVersion)
+			_, _, err := c.Policies().Apply(ctx, p.Name, doc, service.AnyVersion)
 			return err
 		})
 		if err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // alone gives one job of ten a key of which there is one job until it is started, or until it is
@@ -36,7 +36,7 @@ func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id jo
 		s.book.accept(o, id)
 		return
 	}
-	var v pawl.View
+	var v service.View
 	err := s.insist(ctx, rnd, func(c *client.Client) (err error) {
 		v, err = c.Job(ctx, id)
 		return err
@@ -54,7 +54,7 @@ func (s *storm) answeredWith(ctx context.Context, rnd *rand.Rand, o order, id jo
 }
 
 // met notes the job with which an order was answered.
-func (s *storm) met(o order, v *pawl.View) {
+func (s *storm) met(o order, v *service.View) {
 	if v.Name == o.name {
 		s.book.accept(o, v.ID)
 		return

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // A loadJob is one job of the load, and how it ends if it is left alone.
 type loadJob struct {
-	pawl.Request
+	service.Request
 	state    job.State
 	attempts int
 }
@@ -39,7 +39,7 @@ func (l *load) job(i int, before []job.ID) loadJob {
 		case i%6 == 1:
 			t.Blocks, t.Needs = 1+i/6%2, fmt.Sprintf("thing %d", i/6%3)
 		}
-		c.Spec = pawl.NewTask(loadKind, t)
+		c.Spec = service.NewTask(loadKind, t)
 		c.Spec.Retry = constant(3, 20*time.Millisecond)
 		c.attempts = min(3, 1+t.Fails)
 		if t.Fails >= 3 {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
@@ -23,6 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/crashstore"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -90,11 +90,11 @@ func crashing(s store.Store) store.Store {
 }
 
 // handle gives a service what the tasks of the load need.
-func (l *load) handle(s *pawl.Service) {
-	pawl.Handle(s, loadKind, func(ctx context.Context, t *pawl.Task[loadTask]) (struct{}, error) {
+func (l *load) handle(s *service.Service) {
+	service.Handle(s, loadKind, func(ctx context.Context, t *service.Task[loadTask]) (struct{}, error) {
 		return struct{}{}, t.Args.run(ctx, l, &t.Job)
 	})
-	pawl.HandleTester(s, loadTester, l.test)
+	service.HandleTester(s, loadTester, l.test)
 }
 
 // run submits the load, again with the same external ids after each crash, and runs until every job
@@ -171,7 +171,7 @@ func (l *load) makeSystem(ctx context.Context, n *node.Node) error {
 		return err
 	}
 	doc = bytes.ReplaceAll(doc, []byte("MACHINE"), bytes.TrimSpace(machine))
-	_, _, err = n.Systems().Apply(ctx, doc, pawl.AnyVersion)
+	_, _, err = n.Systems().Apply(ctx, doc, service.AnyVersion)
 	return err
 }
 
@@ -206,7 +206,7 @@ func (l *load) submit(ctx context.Context, n *node.Node) ([]job.ID, error) {
 			}
 		}
 		made := make([]loadJob, min(batch, l.jobs-from))
-		reqs := make([]pawl.Request, len(made))
+		reqs := make([]service.Request, len(made))
 		for i := range made {
 			made[i] = l.job(from+i, ids)
 			reqs[i] = made[i].Request

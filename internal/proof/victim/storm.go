@@ -8,26 +8,26 @@ import (
 	"os"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/internal/proof/ledger"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // stormKind adds tasks of the kind "storm" to serve and worker. They append what they do to the
 // file that STORM_LEDGER names. With STORM_SWEEP=never nobody sweeps. At the socket that
 // STORM_STRANGERS names, people of another tenant are served.
 var stormKind = node.More{
-	Handle: func(s *pawl.Service) { pawl.Handle(s, "storm", stormTask) },
-	Change: func(c *pawl.Config) {
+	Handle: func(s *service.Service) { service.Handle(s, "storm", stormTask) },
+	Change: func(c *service.Config) {
 		if os.Getenv("STORM_SWEEP") == "never" {
 			c.Sweep = -1
 		}
 		if at := os.Getenv("STORM_STRANGERS"); at != "" {
 			theirs := *c
 			theirs.Tenant = "strangers"
-			go stormServe(at, api.New(api.Config{Service: pawl.New(theirs), Log: node.QuietLog}))
+			go stormServe(at, api.New(api.Config{Service: service.New(theirs), Log: node.QuietLog}))
 		}
 	},
 }
@@ -54,7 +54,7 @@ type stormResult struct {
 	Attempt int   `json:"attempt"`
 }
 
-func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error) {
+func stormTask(ctx context.Context, t *service.Task[stormArgs]) (stormResult, error) {
 	r := stormResult{t.Job.Epoch, t.Job.Attempt}
 	if err := stormNote("task %s %d %d", t.Job.ID, r.Attempt, r.Epoch); err != nil {
 		return r, err
@@ -69,7 +69,7 @@ func stormTask(ctx context.Context, t *pawl.Task[stormArgs]) (stormResult, error
 	return r, err
 }
 
-func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
+func stormWork(ctx context.Context, t *service.Task[stormArgs]) error {
 	over := ctx.Done()
 	if t.Args.Deaf {
 		over = nil
@@ -82,7 +82,7 @@ func stormWork(ctx context.Context, t *pawl.Task[stormArgs]) error {
 		return context.Cause(ctx)
 	}
 	if t.Args.Needs != "" && !stormThere(t.Args.Needs) {
-		return pawl.Block("what it needs is away", recovery.HTTP, map[string]string{"url": t.Args.Needs})
+		return service.Block("what it needs is away", recovery.HTTP, map[string]string{"url": t.Args.Needs})
 	}
 	if t.Job.Attempt <= t.Args.Fails {
 		return fmt.Errorf("attempt %d fails on purpose", t.Job.Attempt)
@@ -104,7 +104,7 @@ func stormThere(url string) bool {
 // stormNote appends a line to the ledger.
 func stormNote(format string, args ...any) error {
 	if err := ledger.Note(os.Getenv("STORM_LEDGER"), format, args...); err != nil {
-		return pawl.Permanent(fmt.Errorf("ledger: %w", err))
+		return service.Permanent(fmt.Errorf("ledger: %w", err))
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
@@ -18,12 +17,13 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // A Service is one on a folder of its own. It ends with its test.
 type Service struct {
-	*pawl.Service
+	*service.Service
 	Dir   string
 	Store *sqlite.Store
 }
@@ -58,7 +58,7 @@ func Open(t testing.TB) *Service {
 	})
 	bus := &local.Broker{}
 	w := app.NewWatcher(kind, kind.Local(), s.Store, bus)
-	s.Service = pawl.New(pawl.Config{
+	s.Service = service.New(service.Config{
 		Store: s.Store, Broker: bus, Principal: "ada", Machine: "m1", Log: log,
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},
 		ListSystem: func(ctx context.Context, _, system, name string, limit int) (l job.Listing, err error) {

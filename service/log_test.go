@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"bufio"
@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // gate is a pipe at which a program waits until the test opens it.
@@ -45,7 +45,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func readLog(ctx context.Context, svc *pawl.Service, id job.ID, q pawl.LogQuery) (string, error) {
+func readLog(ctx context.Context, svc *service.Service, id job.ID, q service.LogQuery) (string, error) {
 	r, err := svc.Log(ctx, id, q)
 	if err != nil {
 		return "", err
@@ -59,19 +59,19 @@ func TestLog(t *testing.T) {
 	svc := embedded.Open(t)
 	svc.Start(t)
 	ctx := within(t)
-	ended := one(t, svc.Service, pawl.Request{Spec: script(`seq 100000; echo "last" >&2; printf "no newline"`)})
+	ended := one(t, svc.Service, service.Request{Spec: script(`seq 100000; echo "last" >&2; printf "no newline"`)})
 
 	for _, c := range []struct {
-		q    pawl.LogQuery
+		q    service.LogQuery
 		want string
 	}{
-		{pawl.LogQuery{Tail: 1}, "no newline"},
-		{pawl.LogQuery{Tail: 3}, "99999\n100000\nno newline"},
-		{pawl.LogQuery{Stderr: true}, "last\n"},
-		{pawl.LogQuery{Stderr: true, Tail: 1}, "last\n"},
-		{pawl.LogQuery{Stderr: true, Tail: 7}, "last\n"},
-		{pawl.LogQuery{Stderr: true, Follow: true}, "last\n"},
-		{pawl.LogQuery{Tail: 2, Follow: true}, "100000\nno newline"},
+		{service.LogQuery{Tail: 1}, "no newline"},
+		{service.LogQuery{Tail: 3}, "99999\n100000\nno newline"},
+		{service.LogQuery{Stderr: true}, "last\n"},
+		{service.LogQuery{Stderr: true, Tail: 1}, "last\n"},
+		{service.LogQuery{Stderr: true, Tail: 7}, "last\n"},
+		{service.LogQuery{Stderr: true, Follow: true}, "last\n"},
+		{service.LogQuery{Tail: 2, Follow: true}, "100000\nno newline"},
 	} {
 		t.Run(fmt.Sprintf("%+v", c.q), func(t *testing.T) {
 			if got, err := readLog(ctx, svc.Service, ended.ID, c.q); err != nil || got != c.want {
@@ -80,13 +80,13 @@ func TestLog(t *testing.T) {
 		})
 	}
 	t.Run("more lines than one block are counted from the end", func(t *testing.T) {
-		got, err := readLog(ctx, svc.Service, ended.ID, pawl.LogQuery{Tail: 90_001})
+		got, err := readLog(ctx, svc.Service, ended.ID, service.LogQuery{Tail: 90_001})
 		if err != nil || !strings.HasPrefix(got, "10001\n") || strings.Count(got, "\n") != 90_000 {
 			t.Errorf("%.20q, %d lines, %v", got, strings.Count(got, "\n"), err)
 		}
 	})
 	t.Run("all of it is read, followed or not", func(t *testing.T) {
-		for _, q := range []pawl.LogQuery{{}, {Follow: true}, {Tail: 1_000_000}} {
+		for _, q := range []service.LogQuery{{}, {Follow: true}, {Tail: 1_000_000}} {
 			got, err := readLog(ctx, svc.Service, ended.ID, q)
 			if err != nil || len(got) != 588895+len("no newline") {
 				t.Errorf("%+v: %d bytes, %v", q, len(got), err)
@@ -96,11 +96,11 @@ func TestLog(t *testing.T) {
 	t.Run("a job that waits has no log yet, but one that can be followed", func(t *testing.T) {
 		spec := script("echo done")
 		spec.Delay = job.Duration(time.Hour)
-		id := submit(t, svc.Service, pawl.Request{Spec: spec})[0].ID
-		if _, err := readLog(ctx, svc.Service, id, pawl.LogQuery{}); job.KindOf(err) != job.NotFound {
+		id := submit(t, svc.Service, service.Request{Spec: spec})[0].ID
+		if _, err := readLog(ctx, svc.Service, id, service.LogQuery{}); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true})
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestLog(t *testing.T) {
 	})
 	t.Run("a task has none", func(t *testing.T) {
 		id := submit(t, svc.Service, task("mail", 1))[0].ID
-		for _, q := range []pawl.LogQuery{{}, {Follow: true}} {
+		for _, q := range []service.LogQuery{{}, {Follow: true}} {
 			if _, err := svc.Log(ctx, id, q); job.KindOf(err) != job.NotFound {
 				t.Errorf("%v", err)
 			}
@@ -130,8 +130,8 @@ func TestFollow(t *testing.T) {
 		ctx := within(t)
 		first, openFirst := gate(t)
 		second, openSecond := gate(t)
-		id := submit(t, svc.Service, pawl.Request{Spec: script(`echo one; read x <"$1"; echo two; read x <"$2"; echo three`, first, second)})[0].ID
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true})
+		id := submit(t, svc.Service, service.Request{Spec: script(`echo one; read x <"$1"; echo two; read x <"$2"; echo three`, first, second)})[0].ID
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestFollow(t *testing.T) {
 		expect(t, lines, "one")
 		openFirst()
 		expect(t, lines, "two")
-		late, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true, Tail: 1})
+		late, err := svc.Log(ctx, id, service.LogQuery{Follow: true, Tail: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +164,8 @@ func TestFollow(t *testing.T) {
 		name, open := gate(t)
 		spec := script(`echo attempt $PAWL_ATTEMPT; read x <"$1"; [ $PAWL_ATTEMPT = 3 ]`, name)
 		spec.Retry = &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(time.Millisecond)}}
-		id := submit(t, svc.Service, pawl.Request{Spec: spec})[0].ID
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true})
+		id := submit(t, svc.Service, service.Request{Spec: spec})[0].ID
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%q, %v", rest, err)
 		}
 		// Who comes later gets that of the last attempt.
-		if got, err := readLog(ctx, svc.Service, id, pawl.LogQuery{Follow: true}); err != nil || got != "attempt 3\n" {
+		if got, err := readLog(ctx, svc.Service, id, service.LogQuery{Follow: true}); err != nil || got != "attempt 3\n" {
 			t.Errorf("%.80q, %v", got, err)
 		}
 	})
@@ -187,8 +187,8 @@ func TestFollow(t *testing.T) {
 		ctx := within(t)
 		name, open := gate(t)
 		last, openLast := gate(t)
-		id := submit(t, svc.Service, pawl.Request{Spec: script(`echo a long line; read x <"$1"; echo new >stdout; read x <"$2"`, name, last)})[0].ID
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true})
+		id := submit(t, svc.Service, service.Request{Spec: script(`echo a long line; read x <"$1"; echo new >stdout; read x <"$2"`, name, last)})[0].ID
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,9 +205,9 @@ func TestFollow(t *testing.T) {
 	t.Run("until: what is there comes, and then the end", func(t *testing.T) {
 		ctx := within(t)
 		name, open := gate(t)
-		id := submit(t, svc.Service, pawl.Request{Spec: script(`echo one; read x <"$1"`, name)})[0].ID
+		id := submit(t, svc.Service, service.Request{Spec: script(`echo one; read x <"$1"`, name)})[0].ID
 		until := make(chan struct{})
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true, Until: until})
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true, Until: until})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestFollow(t *testing.T) {
 		if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 			t.Errorf("%q, %v", rest, err)
 		}
-		if got, err := readLog(ctx, svc.Service, id, pawl.LogQuery{Follow: true, Until: until}); err != nil || got != "one\n" {
+		if got, err := readLog(ctx, svc.Service, id, service.LogQuery{Follow: true, Until: until}); err != nil || got != "one\n" {
 			t.Errorf("%.80q, %v", got, err)
 		}
 		open()
@@ -229,8 +229,8 @@ func TestFollow(t *testing.T) {
 	t.Run("the end of the context ends it", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(within(t))
 		name, open := gate(t)
-		id := submit(t, svc.Service, pawl.Request{Spec: script(`echo one; read x <"$1"`, name)})[0].ID
-		r, err := svc.Log(ctx, id, pawl.LogQuery{Follow: true})
+		id := submit(t, svc.Service, service.Request{Spec: script(`echo one; read x <"$1"`, name)})[0].ID
+		r, err := svc.Log(ctx, id, service.LogQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}

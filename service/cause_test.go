@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/fault"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -56,9 +56,9 @@ func (c *cut) Apply(ctx context.Context, cs []job.Change, along *store.Claim) (a
 // TestCauses: a handler sees why it has to stop, and what it returns then is worth what it should
 // be.
 func TestCauses(t *testing.T) {
-	nothing := func(*testing.T, *pawl.Service, *cut, context.CancelFunc, job.ID) {}
-	wish := func(f func(*pawl.Service, context.Context, ...job.ID) ([]store.Wished, error)) func(*testing.T, *pawl.Service, *cut, context.CancelFunc, job.ID) {
-		return func(t *testing.T, svc *pawl.Service, _ *cut, _ context.CancelFunc, id job.ID) {
+	nothing := func(*testing.T, *service.Service, *cut, context.CancelFunc, job.ID) {}
+	wish := func(f func(*service.Service, context.Context, ...job.ID) ([]store.Wished, error)) func(*testing.T, *service.Service, *cut, context.CancelFunc, job.ID) {
+		return func(t *testing.T, svc *service.Service, _ *cut, _ context.CancelFunc, id job.ID) {
 			if a, err := f(svc, context.Background(), id); err != nil || a[0].Err != nil {
 				t.Errorf("%v, %v", a, err)
 			}
@@ -68,29 +68,29 @@ func TestCauses(t *testing.T) {
 		name  string
 		cause error
 		limit time.Duration
-		meet  func(*testing.T, *pawl.Service, *cut, context.CancelFunc, job.ID) // makes the handler stop
-		want  job.Place                                                         // soon after
-		again int                                                               // attempt that follows; 0: none
+		meet  func(*testing.T, *service.Service, *cut, context.CancelFunc, job.ID) // makes the handler stop
+		want  job.Place                                                            // soon after
+		again int                                                                  // attempt that follows; 0: none
 	}{
 		{
-			"the process stops", pawl.ErrInterrupted, 0,
-			func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
+			"the process stops", service.ErrInterrupted, 0,
+			func(_ *testing.T, _ *service.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
 			job.Place{State: job.Pending, Custody: job.Ready},
 			0,
 		},
 		{
-			"the job is canceled", pawl.ErrCanceled, 0, wish((*pawl.Service).Cancel),
+			"the job is canceled", service.ErrCanceled, 0, wish((*service.Service).Cancel),
 			job.Place{State: job.Canceled, Custody: job.None},
 			0,
 		},
 		{
-			"the job is paused", pawl.ErrPaused, 0, wish((*pawl.Service).Pause),
+			"the job is paused", service.ErrPaused, 0, wish((*service.Service).Pause),
 			job.Place{State: job.Paused, Custody: job.User},
 			0,
 		},
 		{
-			"the lease is lost", pawl.ErrLeaseLost, 0,
-			func(_ *testing.T, _ *pawl.Service, c *cut, _ context.CancelFunc, _ job.ID) {
+			"the lease is lost", service.ErrLeaseLost, 0,
+			func(_ *testing.T, _ *service.Service, c *cut, _ context.CancelFunc, _ job.ID) {
 				c.faults.DieAfter(0)
 				time.AfterFunc(time.Minute, c.faults.Revive)
 			},
@@ -98,13 +98,13 @@ func TestCauses(t *testing.T) {
 			1,
 		},
 		{
-			"its time is over", pawl.ErrTimedOut, time.Minute, nothing,
+			"its time is over", service.ErrTimedOut, time.Minute, nothing,
 			job.Place{State: job.Waiting, Custody: job.Gate},
 			2,
 		},
 		{
-			"the process stops before its time is over", pawl.ErrInterrupted, time.Hour,
-			func(_ *testing.T, _ *pawl.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
+			"the process stops before its time is over", service.ErrInterrupted, time.Hour,
+			func(_ *testing.T, _ *service.Service, _ *cut, stop context.CancelFunc, _ job.ID) { stop() },
 			job.Place{State: job.Pending, Custody: job.Ready},
 			0,
 		},
@@ -119,14 +119,14 @@ func TestCauses(t *testing.T) {
 				}
 				defer st.Close()
 				c := &cut{st, fault.New("Begin", "Renew", "End", "Claim", "Apply")}
-				svc := pawl.New(pawl.Config{
+				svc := service.New(service.Config{
 					Store: c, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
 					Options: engine.Options{Grace: -1},
 				})
 				causes := make(chan error, 1)
 				attempts := make(chan int, 1)
 				var runs atomic.Int64
-				pawl.Handle(svc, "wait", func(ctx context.Context, task *pawl.Task[int]) (string, error) {
+				service.Handle(svc, "wait", func(ctx context.Context, task *service.Task[int]) (string, error) {
 					if runs.Add(1) > 1 {
 						attempts <- task.Job.Attempt
 						return "done", nil
@@ -134,7 +134,7 @@ func TestCauses(t *testing.T) {
 					<-ctx.Done()
 					causes <- context.Cause(ctx)
 					return "", fmt.Errorf("stopped: %w", ctx.Err())
-				}, pawl.TimeLimit(tt.limit))
+				}, service.TimeLimit(tt.limit))
 				ctx, stop := context.WithCancel(context.Background())
 				ended := make(chan error, 1)
 				go func() { ended <- svc.Run(ctx) }()
@@ -146,8 +146,8 @@ func TestCauses(t *testing.T) {
 					t.Errorf("cause %v, want %v", cause, tt.cause)
 				}
 				for _, other := range []error{
-					pawl.ErrInterrupted, pawl.ErrCanceled, pawl.ErrPaused,
-					pawl.ErrLeaseLost, pawl.ErrTimedOut,
+					service.ErrInterrupted, service.ErrCanceled, service.ErrPaused,
+					service.ErrLeaseLost, service.ErrTimedOut,
 				} {
 					if !errors.Is(tt.cause, other) && errors.Is(cause, other) {
 						t.Errorf("cause %v is %v, too", cause, other)
@@ -173,17 +173,17 @@ func TestCauses(t *testing.T) {
 }
 
 func TestTimeLimit(t *testing.T) {
-	three := func(kind string) pawl.Request {
+	three := func(kind string) service.Request {
 		r := task(kind, 0)
 		r.Spec.Retry = &job.RetryPolicy{MaxAttempts: 3}
 		return r
 	}
 	t.Run("the last attempt ends the job with TIME_LIMIT", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "slow", func(ctx context.Context, _ *pawl.Task[int]) (none, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "slow", func(ctx context.Context, _ *service.Task[int]) (none, error) {
 				<-ctx.Done()
 				return none{}, errors.New("half done")
-			}, pawl.TimeLimit(90*time.Second))
+			}, service.TimeLimit(90*time.Second))
 			run()
 			j := one(t, svc, three("slow"))
 			if j.State != job.Failed || j.Code != job.TimeLimit || j.Attempt != 3 {
@@ -209,14 +209,14 @@ func TestTimeLimit(t *testing.T) {
 	})
 
 	t.Run("each attempt has all of it", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "slow", func(_ context.Context, task *pawl.Task[int]) (none, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "slow", func(_ context.Context, task *service.Task[int]) (none, error) {
 				time.Sleep(time.Minute - 1)
 				if task.Job.Attempt < 3 {
 					return none{}, errors.New("again")
 				}
 				return none{}, nil
-			}, pawl.TimeLimit(time.Minute))
+			}, service.TimeLimit(time.Minute))
 			run()
 			if j := one(t, svc, three("slow")); j.State != job.Finished {
 				t.Errorf("%s %s %s", j.State, j.Code, j.Message)
@@ -225,11 +225,11 @@ func TestTimeLimit(t *testing.T) {
 	})
 
 	t.Run("a result that is late counts", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "slow", func(context.Context, *pawl.Task[int]) (int, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "slow", func(context.Context, *service.Task[int]) (int, error) {
 				time.Sleep(time.Hour)
 				return 7, nil
-			}, pawl.TimeLimit(time.Minute))
+			}, service.TimeLimit(time.Minute))
 			run()
 			if j := one(t, svc, three("slow")); j.State != job.Finished || string(j.Result) != "7" || j.Attempt != 1 {
 				t.Errorf("%s, result %s, attempt %d", j.State, j.Result, j.Attempt)
@@ -238,11 +238,11 @@ func TestTimeLimit(t *testing.T) {
 	})
 
 	t.Run("an error for good is one after it, too", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "slow", func(ctx context.Context, _ *pawl.Task[int]) (none, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "slow", func(ctx context.Context, _ *service.Task[int]) (none, error) {
 				<-ctx.Done()
-				return none{}, pawl.Permanent(errors.New("never"))
-			}, pawl.TimeLimit(time.Minute))
+				return none{}, service.Permanent(errors.New("never"))
+			}, service.TimeLimit(time.Minute))
 			run()
 			if j := one(t, svc, three("slow")); j.Code != job.TaskFailed || j.Attempt != 1 {
 				t.Errorf("%s at attempt %d", j.Code, j.Attempt)
@@ -251,10 +251,10 @@ func TestTimeLimit(t *testing.T) {
 	})
 
 	t.Run("an error in time is a plain one", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "quick", func(context.Context, *pawl.Task[int]) (none, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "quick", func(context.Context, *service.Task[int]) (none, error) {
 				return none{}, errors.New("no")
-			}, pawl.TimeLimit(time.Minute))
+			}, service.TimeLimit(time.Minute))
 			run()
 			if j := one(t, svc, three("quick")); j.Code != job.TaskFailed ||
 				strings.Contains(j.Message, "told to stop") {

@@ -1,4 +1,4 @@
-package pawl
+package service
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -15,16 +15,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // all returns the events that a query yields by now.
-func all(t *testing.T, svc *pawl.Service, q pawl.NewsQuery) (events []store.Event) {
+func all(t *testing.T, svc *service.Service, q service.NewsQuery) (events []store.Event) {
 	t.Helper()
 	closed := make(chan struct{})
 	close(closed)
@@ -111,7 +111,7 @@ func (l late) Events(ctx context.Context, q store.EventQuery) (store.Events, err
 func TestNewsOfAnotherProcess(t *testing.T) {
 	inBubble(t, func(db store.Store) store.Store { return late{db} }, func(n *newsroom) {
 		n.submit()
-		was := all(n.t, n.svc, pawl.NewsQuery{})
+		was := all(n.t, n.svc, service.NewsQuery{})
 		came := n.follow(was[len(was)-1].Cursor)
 		if want, got := n.submit(), <-came; got != want {
 			t.Errorf("it heard of %s, want %s", got, want)
@@ -123,7 +123,7 @@ func TestNewsOfAnotherProcess(t *testing.T) {
 type newsroom struct {
 	t     *testing.T
 	ctx   context.Context
-	svc   *pawl.Service
+	svc   *service.Service
 	heard sync.WaitGroup
 }
 
@@ -136,7 +136,7 @@ func inBubble(t *testing.T, wrap func(store.Store) store.Store, f func(*newsroom
 			t.Fatal(err)
 		}
 		defer db.Close()
-		svc := pawl.New(pawl.Config{Store: wrap(db), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		svc := service.New(service.Config{Store: wrap(db), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 		ctx, stop := context.WithCancel(t.Context())
 		n := &newsroom{t: t, ctx: ctx, svc: svc}
 		defer n.heard.Wait()
@@ -149,7 +149,7 @@ func inBubble(t *testing.T, wrap func(store.Store) store.Store, f func(*newsroom
 func (n *newsroom) follow(cursor string) <-chan job.ID {
 	came := make(chan job.ID)
 	n.heard.Go(func() {
-		for e, err := range n.svc.News(n.ctx, pawl.NewsQuery{Cursor: cursor}) {
+		for e, err := range n.svc.News(n.ctx, service.NewsQuery{Cursor: cursor}) {
 			if err != nil {
 				continue
 			}
@@ -165,7 +165,7 @@ func (n *newsroom) follow(cursor string) <-chan job.ID {
 
 func (n *newsroom) submit() job.ID {
 	n.t.Helper()
-	answers, err := n.svc.Submit(n.ctx, pawl.Request{Spec: pawl.NewTask("far", 0)})
+	answers, err := n.svc.Submit(n.ctx, service.Request{Spec: service.NewTask("far", 0)})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestNews(t *testing.T) {
 				watched[i].from = cursors[rand.N(len(cursors))]
 				mu.Unlock()
 				slow := rand.N(3) == 0
-				for e, err := range svc.News(ctx, pawl.NewsQuery{Cursor: watched[i].from}) {
+				for e, err := range svc.News(ctx, service.NewsQuery{Cursor: watched[i].from}) {
 					if err != nil {
 						t.Error(err)
 						return
@@ -237,7 +237,7 @@ func TestNews(t *testing.T) {
 		}
 		followed.Wait()
 		for _, w := range watched {
-			if diff := cmp.Diff(all(t, svc, pawl.NewsQuery{Cursor: w.from}), w.events); diff != "" {
+			if diff := cmp.Diff(all(t, svc, service.NewsQuery{Cursor: w.from}), w.events); diff != "" {
 				t.Fatalf("keeping %d, from %q (-want +got):\n%s", keep, w.from, diff)
 			}
 		}
@@ -258,15 +258,15 @@ func TestNewsOfJobs(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		q    pawl.NewsQuery
+		q    service.NewsQuery
 		want []store.Event // of those that are there, by job and number
 	}{
-		{"of one job", pawl.NewsQuery{Job: a}, events(a, 1, 2, 3)},
-		{"by a label", pawl.NewsQuery{Filter: job.Where("label.team", "red")}, events(a, 1, 2, 3)},
-		{"by what it is as of the event", pawl.NewsQuery{Filter: job.WhereState(job.Pending, job.Paused)}, append(events(a, 1), append(events(b, 1), events(a, 2)...)...)},
-		{"by type", pawl.NewsQuery{Types: []string{"CANCELED"}}, append(events(a, 3), events(b, 2)...)},
-		{"by both", pawl.NewsQuery{Types: []string{"CANCELED"}, Filter: job.Where("kind", "count")}, events(b, 2)},
-		{"of a job that is not there", pawl.NewsQuery{Job: job.NewID()}, nil},
+		{"of one job", service.NewsQuery{Job: a}, events(a, 1, 2, 3)},
+		{"by a label", service.NewsQuery{Filter: job.Where("label.team", "red")}, events(a, 1, 2, 3)},
+		{"by what it is as of the event", service.NewsQuery{Filter: job.WhereState(job.Pending, job.Paused)}, append(events(a, 1), append(events(b, 1), events(a, 2)...)...)},
+		{"by type", service.NewsQuery{Types: []string{"CANCELED"}}, append(events(a, 3), events(b, 2)...)},
+		{"by both", service.NewsQuery{Types: []string{"CANCELED"}, Filter: job.Where("kind", "count")}, events(b, 2)},
+		{"of a job that is not there", service.NewsQuery{Job: job.NewID()}, nil},
 	} {
 		var got []store.Event
 		for _, e := range all(t, svc, c.q) {
@@ -276,7 +276,7 @@ func TestNewsOfJobs(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}
-	for _, err := range svc.News(ctx, pawl.NewsQuery{Cursor: "!"}) {
+	for _, err := range svc.News(ctx, service.NewsQuery{Cursor: "!"}) {
 		if job.KindOf(err) != job.Invalid {
 			t.Errorf("a cursor that is none: %v", err)
 		}
@@ -286,7 +286,7 @@ func TestNewsOfJobs(t *testing.T) {
 		defer cancel(nil)
 		gone := errors.New("gone")
 		var last error
-		for e, err := range svc.News(ctx, pawl.NewsQuery{}) {
+		for e, err := range svc.News(ctx, service.NewsQuery{}) {
 			if last = err; e.Job == b && e.State == job.Canceled {
 				cancel(gone)
 			}
@@ -307,12 +307,12 @@ func events(id job.ID, ns ...int64) (list []store.Event) {
 
 // A job may be deleted before anybody here has read of its end: nothing is left that could tell of it.
 func TestNewsOfAJobThatIsDeletedUnseen(t *testing.T) {
-	bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+	bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 		id := submit(t, svc, task("mail", 0))[0].ID
 		ended := make(chan error, 1)
 		go func() {
 			var last error
-			for _, err := range svc.News(t.Context(), pawl.NewsQuery{Job: id}) {
+			for _, err := range svc.News(t.Context(), service.NewsQuery{Job: id}) {
 				last = err
 			}
 			ended <- last

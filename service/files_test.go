@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -71,13 +71,13 @@ func TestOpenOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	services := map[string]*pawl.Service{}
+	services := map[string]*service.Service{}
 	for kind, fsys := range map[string]files.FS{"linker": fileslocal.FS{}, "blind": blind{fileslocal.FS{}}} {
 		where := engine.Files{
 			FolderFS: fsys, Folder: filepath.Join(dir, "moved"), ResultsFS: fsys, Results: filepath.Join(dir, "results"),
 			Stdout: "stdout", Stderr: "stderr",
 		}
-		services[kind] = pawl.New(pawl.Config{
+		services[kind] = service.New(service.Config{
 			Store: db, Broker: &local.Broker{},
 			Kinds: map[string]engine.Kind{kind: keeper{where}},
 		})
@@ -143,9 +143,9 @@ func TestOpenOutput(t *testing.T) {
 // Nothing runs.
 type far struct {
 	*testing.T
-	here, there *pawl.Service // on m1 and on m2
-	told        bytes.Buffer  // their log
-	asks        []pawl.PeerAsk
+	here, there *service.Service // on m1 and on m2
+	told        bytes.Buffer     // their log
+	asks        []service.PeerAsk
 	answer      func(host string) error // of a process; nil: it does what it is asked
 	log         func(context.Context) io.ReadCloser
 }
@@ -153,7 +153,7 @@ type far struct {
 // A farPeer is one process of it.
 type farPeer struct {
 	*far
-	ask pawl.PeerAsk
+	ask service.PeerAsk
 }
 
 func (p farPeer) tell() error {
@@ -164,15 +164,15 @@ func (p farPeer) tell() error {
 	return p.answer(p.ask.Process.Host)
 }
 
-func (p farPeer) Output(context.Context, job.ID) ([]pawl.File, error) {
-	return []pawl.File{{Path: "of " + p.ask.Process.Host}}, p.tell()
+func (p farPeer) Output(context.Context, job.ID) ([]service.File, error) {
+	return []service.File{{Path: "of " + p.ask.Process.Host}}, p.tell()
 }
 
-func (p farPeer) OpenOutput(_ context.Context, _ job.ID, name string) (pawl.File, io.ReadSeekCloser, error) {
-	return pawl.File{Path: name}, nil, p.tell()
+func (p farPeer) OpenOutput(_ context.Context, _ job.ID, name string) (service.File, io.ReadSeekCloser, error) {
+	return service.File{Path: name}, nil, p.tell()
 }
 
-func (p farPeer) Log(ctx context.Context, _ job.ID, _ pawl.LogQuery) (io.ReadCloser, error) {
+func (p farPeer) Log(ctx context.Context, _ job.ID, _ service.LogQuery) (io.ReadCloser, error) {
 	if err := p.tell(); err != nil {
 		return nil, err
 	}
@@ -195,10 +195,10 @@ func openFar(t *testing.T) *far {
 	}
 	t.Cleanup(func() { st.Close() })
 	f := &far{T: t}
-	service := func(machine string) *pawl.Service {
-		return pawl.New(pawl.Config{
+	service := func(machine string) *service.Service {
+		return service.New(service.Config{
 			Store: st, Broker: &local.Broker{}, Machine: machine, Log: slog.New(slog.NewTextHandler(&f.told, nil)),
-			Peer: func(a pawl.PeerAsk) pawl.Peer { return farPeer{f, a} },
+			Peer: func(a service.PeerAsk) service.Peer { return farPeer{f, a} },
 		})
 	}
 	f.here, f.there = service("m1"), service("m2")
@@ -208,7 +208,7 @@ func openFar(t *testing.T) *far {
 // job submits a job of m2 that waits.
 func (f *far) job() job.ID {
 	f.Helper()
-	return submit(f.T, f.there, pawl.Request{Spec: job.Spec{
+	return submit(f.T, f.there, service.Request{Spec: job.Spec{
 		Command: []string{"true"},
 		Delay:   job.Duration(time.Hour),
 	}})[0].ID
@@ -273,7 +273,7 @@ func TestFilesOfAnotherMachine(t *testing.T) {
 		}
 		f.asked()
 		f.answer = func(string) error { return job.Errorf(job.Unavailable, "connection refused") }
-		_, err := f.here.Log(t.Context(), id, pawl.LogQuery{})
+		_, err := f.here.Log(t.Context(), id, service.LogQuery{})
 		unavailable(t, err, "on machine m2, and no process there answers: the database has heard of one at "+
 			time.Now().Format("2006-"))
 		if got := f.asked(); got != "one two" {
@@ -447,7 +447,7 @@ func TestDeleteOfAnotherMachine(t *testing.T) {
 
 	// Of a machine that does not answer no more is asked.
 	f.answer = func(string) error { return job.Errorf(job.Unavailable, "broken") }
-	mine := submit(t, f.here, pawl.Request{Spec: pawl.NewTask("mail", nil)})[0].ID
+	mine := submit(t, f.here, service.Request{Spec: service.NewTask("mail", nil)})[0].ID
 	if _, err := f.here.Cancel(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +480,7 @@ func TestFollowAnotherMachine(t *testing.T) {
 			w, r = pipe(ctx)
 			return r
 		}
-		log, err := f.here.Log(t.Context(), id, pawl.LogQuery{Follow: true, Until: until})
+		log, err := f.here.Log(t.Context(), id, service.LogQuery{Follow: true, Until: until})
 		if err != nil {
 			t.Fatal(err)
 		}

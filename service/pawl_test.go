@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // bubble runs a test with a service on a database of its own, in a bubble of time; run starts it
 // until the test ends.
-func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())) {
+func bubble(t *testing.T, test func(t *testing.T, svc *service.Service, run func())) {
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())
 			t.Fatal(err)
 		}
 		defer st.Close()
-		svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+		svc := service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 		ctx, stop := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		defer func() {
@@ -63,7 +63,7 @@ func bubble(t *testing.T, test func(t *testing.T, svc *pawl.Service, run func())
 }
 
 // one submits a request and waits for the end of its job.
-func one(t *testing.T, svc *pawl.Service, r pawl.Request) job.Job {
+func one(t *testing.T, svc *service.Service, r service.Request) job.Job {
 	t.Helper()
 	j, err := svc.Wait(context.Background(), submit(t, svc, r)[0].ID)
 	if err != nil {
@@ -72,7 +72,7 @@ func one(t *testing.T, svc *pawl.Service, r pawl.Request) job.Job {
 	return j
 }
 
-func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitted {
+func submit(t *testing.T, svc *service.Service, rs ...service.Request) []store.Submitted {
 	t.Helper()
 	answers, err := svc.Submit(context.Background(), rs...)
 	if err != nil {
@@ -82,18 +82,20 @@ func submit(t *testing.T, svc *pawl.Service, rs ...pawl.Request) []store.Submitt
 }
 
 // together is requests that are submitted under a key.
-func together(key string, rs ...pawl.Request) pawl.Submission {
-	return pawl.Submission{Key: key, Jobs: rs}
+func together(key string, rs ...service.Request) service.Submission {
+	return service.Submission{Key: key, Jobs: rs}
 }
 
-func task(kind string, args any) pawl.Request { return pawl.Request{Spec: pawl.NewTask(kind, args)} }
+func task(kind string, args any) service.Request {
+	return service.Request{Spec: service.NewTask(kind, args)}
+}
 
 func TestHandle(t *testing.T) {
 	type point struct{ X, Y int }
 
 	t.Run("arguments go in and results come out as JSON", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "swap", func(_ context.Context, t *pawl.Task[point]) (point, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "swap", func(_ context.Context, t *service.Task[point]) (point, error) {
 				return point{t.Args.Y, t.Args.X}, nil
 			})
 			run()
@@ -105,15 +107,15 @@ func TestHandle(t *testing.T) {
 	})
 
 	t.Run("no arguments are the zero value, and no result is none", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "none", func(_ context.Context, task *pawl.Task[point]) (struct{}, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "none", func(_ context.Context, task *service.Task[point]) (struct{}, error) {
 				if task.Args != (point{}) {
 					t.Errorf("args %v", task.Args)
 				}
 				return struct{}{}, nil
 			})
 			run()
-			if j := one(t, svc, pawl.Request{Spec: job.Spec{Kind: "none"}}); j.State != job.Finished ||
+			if j := one(t, svc, service.Request{Spec: job.Spec{Kind: "none"}}); j.State != job.Finished ||
 				j.Result != nil {
 				t.Errorf("%s, result %s", j.State, j.Result)
 			}
@@ -121,8 +123,8 @@ func TestHandle(t *testing.T) {
 	})
 
 	t.Run("arguments that do not fit end the job at once and say so", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "swap", func(context.Context, *pawl.Task[point]) (point, error) { panic("called") })
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "swap", func(context.Context, *service.Task[point]) (point, error) { panic("called") })
 			run()
 			j := one(t, svc, task("swap", "north"))
 			if j.State != job.Failed || j.Code != job.InvalidDefinition ||
@@ -133,8 +135,8 @@ func TestHandle(t *testing.T) {
 	})
 
 	t.Run("a result that is no JSON ends the job", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "odd", func(context.Context, *pawl.Task[int]) (func(), error) { return func() {}, nil })
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "odd", func(context.Context, *service.Task[int]) (func(), error) { return func() {}, nil })
 			run()
 			j := one(t, svc, task("odd", 0))
 			if j.State != job.Failed || j.Code != job.TaskFailed || !strings.Contains(j.Message, "not JSON") {
@@ -144,9 +146,9 @@ func TestHandle(t *testing.T) {
 	})
 
 	t.Run("a condition for which no job can wait ends the job and says why", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "odd", func(context.Context, *pawl.Task[int]) (int, error) {
-				return 0, pawl.Block("the shop is away", "go/shop",
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "odd", func(context.Context, *service.Task[int]) (int, error) {
+				return 0, service.Block("the shop is away", "go/shop",
 					map[string]string{"basket": strings.Repeat("x", 1100)})
 			})
 			run()
@@ -160,8 +162,8 @@ func TestHandle(t *testing.T) {
 	})
 
 	t.Run("jobs of a kind without a handler wait for one", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "known", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "known", func(context.Context, *service.Task[int]) (int, error) { return 1, nil })
 			run()
 			id := submit(t, svc, task("unknown", 0))[0].ID
 			one(t, svc, task("known", 0))
@@ -175,10 +177,10 @@ func TestHandle(t *testing.T) {
 
 func TestPermanent(t *testing.T) {
 	base := errors.New("base")
-	if err := pawl.Permanent(base); !errors.Is(err, base) || err.Error() != "base" {
+	if err := service.Permanent(base); !errors.Is(err, base) || err.Error() != "base" {
 		t.Errorf("%v", err)
 	}
-	if err := pawl.Permanent(nil); err != nil {
+	if err := service.Permanent(nil); err != nil {
 		t.Errorf("%v, want nil", err)
 	}
 }
@@ -187,10 +189,10 @@ func TestSubmit(t *testing.T) {
 	ctx := context.Background()
 
 	t.Run("all or none, and every problem is named", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
-			bad := pawl.NewTask("fine", 0)
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
+			bad := service.NewTask("fine", 0)
 			bad.Name, bad.Queue = strings.Repeat("n", 500), "no such/name"
-			_, err := svc.Submit(ctx, task("fine", 0), pawl.Request{Spec: bad})
+			_, err := svc.Submit(ctx, task("fine", 0), service.Request{Spec: bad})
 			var e *job.SpecError
 			if job.KindOf(err) != job.Invalid || !errors.As(err, &e) || len(e.Problems) != 2 ||
 				e.Problems[0].Path != "jobs[1].name" || e.Problems[1].Path != "jobs[1].queue" {
@@ -203,7 +205,7 @@ func TestSubmit(t *testing.T) {
 	})
 
 	t.Run("under a key once", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			first, err := svc.SubmitAll(ctx, together("key", task("a", 1), task("a", 2)))
 			if err != nil {
 				t.Fatal(err)
@@ -224,8 +226,8 @@ func TestSubmit(t *testing.T) {
 	})
 
 	t.Run("a program needs a machine", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
-			_, err := svc.Submit(ctx, pawl.Request{Spec: job.Spec{Command: []string{"true"}}})
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
+			_, err := svc.Submit(ctx, service.Request{Spec: job.Spec{Command: []string{"true"}}})
 			if job.KindOf(err) != job.Invalid {
 				t.Errorf("error %v", err)
 			}
@@ -233,9 +235,9 @@ func TestSubmit(t *testing.T) {
 	})
 
 	t.Run("the spec is kept as it was given", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			given := json.RawMessage(`{"kind":"a", "args":{"b":1}}`)
-			id := submit(t, svc, pawl.Request{Given: given})[0].ID
+			id := submit(t, svc, service.Request{Given: given})[0].ID
 			j, err := svc.Job(ctx, id)
 			if err != nil || string(j.Request) != string(given) {
 				t.Errorf("%s, %v", j.Request, err)
@@ -260,11 +262,11 @@ func (*counted) Target(*job.Job, *job.Spec) string { return "" }
 func TestASpecIsCheckedOnce(t *testing.T) {
 	ctx := t.Context()
 	kind := &counted{}
-	svc := pawl.New(pawl.Config{
+	svc := service.New(service.Config{
 		Store: fake.New(time.Now), Broker: &local.Broker{}, Kinds: map[string]engine.Kind{"counted": kind},
 	})
-	given := pawl.Request{Given: json.RawMessage(`{"kind": "counted", "delay": "1h"}`)}
-	unread := pawl.Request{Given: json.RawMessage(`{"kind": "counted", "priority": "high"}`)}
+	given := service.Request{Given: json.RawMessage(`{"kind": "counted", "delay": "1h"}`)}
+	unread := service.Request{Given: json.RawMessage(`{"kind": "counted", "priority": "high"}`)}
 	first := submit(t, svc, task("counted", 0))[0].ID
 	kind.checks = 0
 	for _, tt := range []struct {
@@ -285,7 +287,7 @@ func TestASpecIsCheckedOnce(t *testing.T) {
 			return nil
 		}},
 		{"those of a file", 2, func() error {
-			_, err := svc.RunFile(ctx, pawl.FileRun{Path: "/x", Sum: "1"}, together("", given, given))
+			_, err := svc.RunFile(ctx, service.FileRun{Path: "/x", Sum: "1"}, together("", given, given))
 			return err
 		}},
 		{"once more", 1, func() error { _, err := svc.Resubmit(ctx, first); return err }},
@@ -302,11 +304,11 @@ func TestASpecIsCheckedOnce(t *testing.T) {
 func TestProblemsOfAList(t *testing.T) {
 	bad, foreign := task("mail", 0), task("mail", 0)
 	bad.Spec.Queue, foreign.Spec.Owner = "no such/name", "ada"
-	many := make([]pawl.Request, job.MaxProblems+1)
+	many := make([]service.Request, job.MaxProblems+1)
 	for i := range many {
 		many[i] = bad
 	}
-	paths := func(sub pawl.Submission) (kind job.ErrorKind, paths []string) {
+	paths := func(sub service.Submission) (kind job.ErrorKind, paths []string) {
 		sub.MayOwn = func(owner string) bool { return owner == "bob" }
 		_, err := onDisk(t).SubmitAll(t.Context(), sub)
 		var wrong *job.SpecError
@@ -319,12 +321,12 @@ func TestProblemsOfAList(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		sub  pawl.Submission
+		sub  service.Submission
 		kind job.ErrorKind
 		want string
 	}{
 		{"one by itself", together("", bad), job.Invalid, "queue"},
-		{"a list of one", pawl.Submission{List: true, Jobs: []pawl.Request{bad}}, job.Invalid, "jobs[0].queue"},
+		{"a list of one", service.Submission{List: true, Jobs: []service.Request{bad}}, job.Invalid, "jobs[0].queue"},
 		{"several", together("", task("mail", 0), bad), job.Invalid, "jobs[1].queue"},
 		{"what is wrong comes before who may not", together("", foreign, bad), job.Invalid, "jobs[1].queue"},
 		{"an owner of another", together("", task("mail", 0), foreign), job.Denied, "jobs[1].owner"},
@@ -346,8 +348,8 @@ func TestEvents(t *testing.T) {
 	ctx := context.Background()
 
 	t.Run("of one job until it ends", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "nap", func(context.Context, *pawl.Task[int]) (int, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "nap", func(context.Context, *service.Task[int]) (int, error) {
 				time.Sleep(time.Minute)
 				return 0, nil
 			})
@@ -370,8 +372,8 @@ func TestEvents(t *testing.T) {
 	})
 
 	t.Run("of all jobs until the context ends", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "a", func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "a", func(context.Context, *service.Task[int]) (int, error) { return 0, nil })
 			ctx, cancel := context.WithCancelCause(ctx)
 			enough := errors.New("enough")
 			defer cancel(nil)
@@ -399,7 +401,7 @@ func TestEvents(t *testing.T) {
 	})
 
 	t.Run("waiting for a job that there is not", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			for name, f := range map[string]func() error{
 				"Job":     func() error { _, err := svc.Job(ctx, job.NewID()); return err },
 				"Wait":    func() error { _, err := svc.Wait(ctx, job.NewID()); return err },
@@ -413,9 +415,9 @@ func TestEvents(t *testing.T) {
 	})
 
 	t.Run("many wait for many", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			pawl.Handle(svc, "a", func(context.Context, *pawl.Task[int]) (int, error) { return 0, nil })
-			reqs := make([]pawl.Request, 50)
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			service.Handle(svc, "a", func(context.Context, *service.Task[int]) (int, error) { return 0, nil })
+			reqs := make([]service.Request, 50)
 			for i := range reqs {
 				reqs[i] = task("a", i)
 			}
@@ -435,7 +437,7 @@ func TestEvents(t *testing.T) {
 
 func TestExternalIDTwiceInOneCall(t *testing.T) {
 	svc := onDisk(t)
-	of := func(id string, args int) pawl.Request {
+	of := func(id string, args int) service.Request {
 		r := task("mail", args)
 		r.Spec.ExternalID = id
 		return r
@@ -458,14 +460,14 @@ func TestExternalIDTwiceInOneCall(t *testing.T) {
 // TestTenant: folders are named after a tenant.
 func TestTenant(t *testing.T) {
 	for _, name := range []string{"*", "../../x", ".", "..", "a/b", ".staging", "a\x00b"} {
-		svc := pawl.New(pawl.Config{Store: fake.New(time.Now), Broker: &local.Broker{}, Tenant: name})
+		svc := service.New(service.Config{Store: fake.New(time.Now), Broker: &local.Broker{}, Tenant: name})
 		if err := svc.Run(t.Context()); job.KindOf(err) != job.Invalid {
 			t.Errorf("Run of tenant %q: %v", name, err)
 		}
 		if _, err := svc.Submit(t.Context(), task("mail", nil)); job.KindOf(err) != job.Invalid {
 			t.Errorf("Submit for tenant %q: %v", name, err)
 		}
-		svc = pawl.New(pawl.Config{
+		svc = service.New(service.Config{
 			Store: fake.New(time.Now), Broker: &local.Broker{},
 			Options: engine.Options{Tenants: []string{"default", name}},
 		})
@@ -476,9 +478,9 @@ func TestTenant(t *testing.T) {
 }
 
 func TestStarted(t *testing.T) {
-	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+	bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 		begun, end := make(chan time.Time), make(chan error)
-		pawl.Handle(svc, "work", func(ctx context.Context, _ *pawl.Task[int]) (int, error) {
+		service.Handle(svc, "work", func(ctx context.Context, _ *service.Task[int]) (int, error) {
 			begun <- time.Now()
 			return 0, <-end
 		})
@@ -490,7 +492,7 @@ func TestStarted(t *testing.T) {
 			Backoff:     job.Backoff{Kind: job.BackoffConstant, Base: job.Duration(time.Hour)},
 		}
 		id := submit(t, svc, r)[0].ID
-		view := func() pawl.View {
+		view := func() service.View {
 			t.Helper()
 			v, err := svc.View(t.Context(), id)
 			if err != nil {
@@ -601,7 +603,7 @@ func TestFind(t *testing.T) {
 		old := named("01926d3e-0000-7000-8000-000000000001", "daily")
 		mid := named("01926d3e-0000-7000-8000-000000000002", "daily")
 		if _, err := svc.Bulk(t.Context(),
-			pawl.Bulk{Action: pawl.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
+			service.Bulk{Action: service.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
 			t.Fatal(err)
 		}
 		find := func(hidden bool, want job.ID) {

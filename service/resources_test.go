@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
@@ -43,7 +43,7 @@ func TestQueues(t *testing.T) {
 		if _, _, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), 7); job.KindOf(err) != job.Conflict {
 			t.Errorf("of a version that is not there: %v", err)
 		}
-		if q, created, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), pawl.AnyVersion); err != nil ||
+		if q, created, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), service.AnyVersion); err != nil ||
 			created || q.Version != 2 {
 			t.Errorf("%+v, %t, %v", q, created, err)
 		}
@@ -101,10 +101,10 @@ func TestPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	on := func(system string, r *job.Resources) pawl.Request {
-		return pawl.Request{Spec: job.Spec{Command: []string{"true"}, System: system, Resources: r}}
+	on := func(system string, r *job.Resources) service.Request {
+		return service.Request{Spec: job.Spec{Command: []string{"true"}, System: system, Resources: r}}
 	}
-	in := func(queue string) pawl.Request {
+	in := func(queue string) service.Request {
 		r := task("mail", 0)
 		r.Spec.Queue = queue
 		return r
@@ -113,50 +113,50 @@ func TestPlaces(t *testing.T) {
 	patient.Spec.Recovery = &job.Patience{Policy: "calm"}
 	for _, c := range []struct {
 		name string
-		reqs []pawl.Request
+		reqs []service.Request
 		kind job.ErrorKind
 		text string
 	}{
 		{
 			"an unknown queue",
-			[]pawl.Request{in("none")},
+			[]service.Request{in("none")},
 			job.Invalid,
 			"queue (none): is unknown: give one that pawl get queues lists, or make it",
 		},
 		{
 			"a disabled one",
-			[]pawl.Request{in("off")},
+			[]service.Request{in("off")},
 			job.Conflict,
 			"queue (off): is disabled: it takes no new jobs until it is enabled",
 		},
 		{
 			"more than wait in one",
-			[]pawl.Request{in("small"), in("small"), in("small")},
+			[]service.Request{in("small"), in("small"), in("small")},
 			job.Invalid,
 			"queue small has room for 2 waiting jobs, and these are 3: submit fewer at once",
 		},
 		{
 			"an unknown system",
-			[]pawl.Request{on("none", nil)},
+			[]service.Request{on("none", nil)},
 			job.Invalid,
 			"system (none): is unknown: give one that pawl get systems lists, or make it",
 		},
 		{
 			"disabled ones of many",
-			[]pawl.Request{in("off"), in(""), in("off")},
+			[]service.Request{in("off"), in(""), in("off")},
 			job.Conflict,
 			"jobs[0].queue (off): is disabled: it takes no new jobs until it is enabled\n" +
 				"jobs[2].queue (off): is disabled: it takes no new jobs until it is enabled",
 		},
 		{
 			"an unknown policy",
-			[]pawl.Request{patient},
+			[]service.Request{patient},
 			job.Invalid,
 			"recovery.policy (calm): is unknown: give one that pawl get policies lists, or make it",
 		},
 		{
 			"more than a system gives",
-			[]pawl.Request{on("lab",
+			[]service.Request{on("lab",
 				&job.Resources{Cores: 5, Memory: 2 << 30, Minutes: 61})},
 			job.Invalid,
 			"resources.cores: is more than system lab gives to one job: give up to 4\n" +
@@ -165,7 +165,7 @@ func TestPlaces(t *testing.T) {
 		},
 		{
 			"several nodes, which only a scheduler has",
-			[]pawl.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})},
+			[]service.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})},
 			job.Invalid,
 			"jobs[0].resources.nodes (2): is too many: system local has no scheduler, so a job there has one node: " +
 				"give 1\njobs[1].resources.nodes (3): is too many: system lab has no scheduler, so a job there has " +
@@ -173,7 +173,7 @@ func TestPlaces(t *testing.T) {
 		},
 		{
 			"several of many",
-			[]pawl.Request{in("none"), in(""), on("none", nil)},
+			[]service.Request{in("none"), in(""), on("none", nil)},
 			job.Invalid,
 			"jobs[0].queue (none): is unknown: give one that pawl get queues lists, or make it\n" +
 				"jobs[2].system (none): is unknown: give one that pawl get systems lists, or make it",
@@ -227,9 +227,9 @@ func TestDeletedJobOfAKey(t *testing.T) {
 
 // TestServedQueues makes a queue while the service runs, and takes it away.
 func TestServedQueues(t *testing.T) {
-	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+	bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 		ctx := context.Background()
-		pawl.Handle(svc, "mail", func(context.Context, *pawl.Task[int]) (int, error) { return 1, nil })
+		service.Handle(svc, "mail", func(context.Context, *service.Task[int]) (int, error) { return 1, nil })
 		run()
 		if _, _, err := svc.Queues().Apply(ctx, []byte(`{"name":"night"}`), 0); err != nil {
 			t.Fatal(err)
@@ -262,8 +262,8 @@ func TestEnabledAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		desk, other := pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}}),
-			pawl.New(pawl.Config{Store: db, Broker: &local.Broker{}})
+		desk, other := service.New(service.Config{Store: db, Broker: &local.Broker{}}),
+			service.New(service.Config{Store: db, Broker: &local.Broker{}})
 		j := &job.Job{Tenant: "default", Kind: job.KindApp, Request: json.RawMessage(`{"command":["true"]}`)}
 		for _, disabled := range []bool{true, false} {
 			if _, err := desk.Systems().Disable(t.Context(), job.SystemLocal, disabled); err != nil {

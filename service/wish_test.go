@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/sqlite"
@@ -66,7 +66,7 @@ func TestObeyed(t *testing.T) {
 				}
 			}
 		}}
-		svc := pawl.New(pawl.Config{
+		svc := service.New(service.Config{
 			Store: db, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
 			Kinds: map[string]engine.Kind{"far": launcher{}}, Options: engine.Options{Duties: []engine.Duty{watch}},
 		})
@@ -162,7 +162,7 @@ func TestBulk(t *testing.T) {
 	svc := onDisk(t)
 	ctx := t.Context()
 	const jobs = 1203 // more than a page
-	var reqs []pawl.Request
+	var reqs []service.Request
 	for i := range jobs {
 		r := task("mail", i)
 		r.Spec.Name = fmt.Sprintf("mail-%d", i%3)
@@ -170,54 +170,54 @@ func TestBulk(t *testing.T) {
 	}
 	submit(t, svc, reqs...)
 	for _, c := range []struct {
-		b    pawl.Bulk
-		want pawl.BulkAnswer
+		b    service.Bulk
+		want service.BulkAnswer
 	}{
-		{pawl.Bulk{Action: pawl.ActCancel, DryRun: true}, pawl.BulkAnswer{Matched: jobs}},
+		{service.Bulk{Action: service.ActCancel, DryRun: true}, service.BulkAnswer{Matched: jobs}},
 		{
-			pawl.Bulk{Action: pawl.ActPause, Filter: job.Where("name", "mail-0", "mail-1")},
-			pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs * 2 / 3},
+			service.Bulk{Action: service.ActPause, Filter: job.Where("name", "mail-0", "mail-1")},
+			service.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs * 2 / 3},
 		},
 		{
-			pawl.Bulk{Action: pawl.ActResume, Filter: job.Where("name", "mail-1", "mail-2")},
-			pawl.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs / 3, Refused: jobs / 3},
+			service.Bulk{Action: service.ActResume, Filter: job.Where("name", "mail-1", "mail-2")},
+			service.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs / 3, Refused: jobs / 3},
 		},
 		{
-			pawl.Bulk{Action: pawl.ActCancel, Filter: job.WhereState(job.Paused)},
-			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+			service.Bulk{Action: service.ActCancel, Filter: job.WhereState(job.Paused)},
+			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
 		},
 		{
-			pawl.Bulk{Action: pawl.ActHide, Filter: job.WhereState(job.Canceled)},
-			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+			service.Bulk{Action: service.ActHide, Filter: job.WhereState(job.Canceled)},
+			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
 		},
-		{pawl.Bulk{Action: pawl.ActHide}, pawl.BulkAnswer{Matched: jobs * 2 / 3, Refused: jobs * 2 / 3}},
+		{service.Bulk{Action: service.ActHide}, service.BulkAnswer{Matched: jobs * 2 / 3, Refused: jobs * 2 / 3}},
 		{
-			pawl.Bulk{Action: pawl.ActUnhide, Filter: job.Where("hidden", "true")},
-			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
-		},
-		{
-			pawl.Bulk{Action: pawl.ActResubmit, Filter: job.WhereState(job.Canceled)},
-			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+			service.Bulk{Action: service.ActUnhide, Filter: job.Where("hidden", "true")},
+			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
 		},
 		{
-			pawl.Bulk{Action: pawl.ActDelete, Filter: job.WhereState(job.Canceled)},
-			pawl.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+			service.Bulk{Action: service.ActResubmit, Filter: job.WhereState(job.Canceled)},
+			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
 		},
-		{pawl.Bulk{Action: pawl.ActDelete, DryRun: true}, pawl.BulkAnswer{Matched: jobs}},
-		{pawl.Bulk{Action: pawl.ActDelete}, pawl.BulkAnswer{Matched: jobs, Refused: jobs}},
+		{
+			service.Bulk{Action: service.ActDelete, Filter: job.WhereState(job.Canceled)},
+			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
+		},
+		{service.Bulk{Action: service.ActDelete, DryRun: true}, service.BulkAnswer{Matched: jobs}},
+		{service.Bulk{Action: service.ActDelete}, service.BulkAnswer{Matched: jobs, Refused: jobs}},
 	} {
 		got, err := svc.Bulk(ctx, c.b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(pawl.BulkAnswer{}, "Refusals", "Since")); diff != "" {
+		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(service.BulkAnswer{}, "Refusals", "Since")); diff != "" {
 			t.Errorf("%s %s (-want +got):\n%s", c.b.Action, c.b.Filter, diff)
 		}
 		if len(got.Refusals) != min(100, got.Refused) || got.Refused > 0 && got.Refusals[0].Code != job.Conflict {
 			t.Errorf("%s: %d refusals are named: %+v", c.b.Action, len(got.Refusals), got.Refusals[:1])
 		}
 	}
-	if _, err := svc.Bulk(ctx, pawl.Bulk{Action: "explode"}); job.KindOf(err) != job.Invalid {
+	if _, err := svc.Bulk(ctx, service.Bulk{Action: "explode"}); job.KindOf(err) != job.Invalid {
 		t.Errorf("%v", err)
 	}
 }
@@ -271,9 +271,9 @@ func TestAnnotate(t *testing.T) {
 
 func TestAddEvent(t *testing.T) {
 	t.Run("a handler writes while it has the job", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
-			var late *pawl.Task[int]
-			pawl.Handle(svc, "mail", func(ctx context.Context, task *pawl.Task[int]) (int, error) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
+			var late *service.Task[int]
+			service.Handle(svc, "mail", func(ctx context.Context, task *service.Task[int]) (int, error) {
 				late = task
 				return 0, task.AddEvent(ctx,
 					job.CustomEvent{Name: "sent", Message: "half of them", Data: []byte(`{"sent":5}`)})
@@ -306,7 +306,7 @@ func TestAddEvent(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if got := all(t, svc, pawl.NewsQuery{Types: []string{"seen"}}); len(got) != 1 || got[0].Message != "by me" {
+		if got := all(t, svc, service.NewsQuery{Types: []string{"seen"}}); len(got) != 1 || got[0].Message != "by me" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -359,7 +359,7 @@ func TestBlockedWhileItMayRun(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}}
-		svc := pawl.New(pawl.Config{
+		svc := service.New(service.Config{
 			Store: db, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler),
 			Kinds: map[string]engine.Kind{"far": intender{}}, Options: engine.Options{Duties: []engine.Duty{watch}},
 		})

@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -6,15 +6,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // onDisk returns a service on a database of its own, which runs nothing.
-func onDisk(t *testing.T, wrap ...func(store.Store) store.Store) *pawl.Service {
+func onDisk(t *testing.T, wrap ...func(store.Store) store.Store) *service.Service {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{})
 	if err != nil {
@@ -25,14 +25,14 @@ func onDisk(t *testing.T, wrap ...func(store.Store) store.Store) *pawl.Service {
 	for _, w := range wrap {
 		st = w(st)
 	}
-	return pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Machine: "m1"})
+	return service.New(service.Config{Store: st, Broker: &local.Broker{}, Machine: "m1"})
 }
 
 func TestRunFile(t *testing.T) {
 	ctx := context.Background()
-	runs := func(t *testing.T, svc *pawl.Service, run pawl.FileRun, jobs int) pawl.FileAnswer {
+	runs := func(t *testing.T, svc *service.Service, run service.FileRun, jobs int) service.FileAnswer {
 		t.Helper()
-		reqs := make([]pawl.Request, jobs)
+		reqs := make([]service.Request, jobs)
 		for i := range reqs {
 			reqs[i] = task("mail", i)
 		}
@@ -50,19 +50,19 @@ func TestRunFile(t *testing.T) {
 		}
 		return a
 	}
-	end := func(t *testing.T, svc *pawl.Service, ids ...job.ID) {
+	end := func(t *testing.T, svc *service.Service, ids ...job.ID) {
 		t.Helper()
 		if _, err := svc.Cancel(ctx, ids...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	one := pawl.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
-	two := pawl.FileRun{Path: one.Path, Sum: "2"}
+	one := service.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
+	two := service.FileRun{Path: one.Path, Sum: "2"}
 
 	t.Run("a call for another run that is repeated makes no more of them", func(t *testing.T) {
 		svc := onDisk(t)
 		first := runs(t, svc, one, 2)
-		again := pawl.FileRun{Path: one.Path, Sum: one.Sum, New: true, Call: "c1"}
+		again := service.FileRun{Path: one.Path, Sum: one.Sum, New: true, Call: "c1"}
 		second := runs(t, svc, again, 2)
 		if slices.Equal(first.Jobs, second.Jobs) {
 			t.Error("no other run was made")
@@ -107,13 +107,13 @@ func TestRunFile(t *testing.T) {
 		if d := runs(t, svc, two, 1); !d.Existed || d.Jobs[0] != c.Jobs[0] {
 			t.Errorf("the newest run is %+v, not %+v", c, d)
 		}
-		if d := runs(t, svc, pawl.FileRun{Path: "/home/ada/other.yaml", Sum: "1"}, 2); d.Existed || len(d.Older) > 0 {
+		if d := runs(t, svc, service.FileRun{Path: "/home/ada/other.yaml", Sum: "1"}, 2); d.Existed || len(d.Older) > 0 {
 			t.Errorf("another file: %+v", d)
 		}
 	})
 	t.Run("many at once submit one run", func(t *testing.T) {
 		svc := onDisk(t)
-		answers := make([]pawl.FileAnswer, 16)
+		answers := make([]service.FileAnswer, 16)
 		var all sync.WaitGroup
 		for i := range answers {
 			all.Go(func() {
@@ -160,7 +160,7 @@ func TestRunFile(t *testing.T) {
 	})
 	t.Run("a wrong request leaves nothing behind", func(t *testing.T) {
 		svc := onDisk(t)
-		if _, err := svc.RunFile(ctx, one, together("", task("mail", 1), pawl.Request{})); job.KindOf(err) != job.Invalid {
+		if _, err := svc.RunFile(ctx, one, together("", task("mail", 1), service.Request{})); job.KindOf(err) != job.Invalid {
 			t.Fatal(err)
 		}
 		if a := runs(t, svc, one, 1); a.Existed {
@@ -169,14 +169,14 @@ func TestRunFile(t *testing.T) {
 	})
 	t.Run("an external id stands for its job", func(t *testing.T) {
 		svc := onDisk(t)
-		spec := pawl.NewTask("mail", 1)
+		spec := service.NewTask("mail", 1)
 		spec.ExternalID = "once"
-		a, err := svc.RunFile(ctx, one, together("", pawl.Request{Spec: spec}))
+		a, err := svc.RunFile(ctx, one, together("", service.Request{Spec: spec}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		end(t, svc, a.Jobs...)
-		b, err := svc.RunFile(ctx, one, together("", pawl.Request{Spec: spec}))
+		b, err := svc.RunFile(ctx, one, together("", service.Request{Spec: spec}))
 		if err != nil || !b.Existed || b.Jobs[0] != a.Jobs[0] {
 			t.Errorf("%+v after %+v, %v", b, a, err)
 		}

@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -7,15 +7,15 @@ import (
 	"os"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 // openExample opens a service in a folder of its own.
-func openExample(ctx context.Context) (svc *pawl.Service, done func()) {
+func openExample(ctx context.Context) (svc *service.Service, done func()) {
 	dir, err := os.MkdirTemp("", "pawl")
 	if err != nil {
 		panic(err)
@@ -24,7 +24,7 @@ func openExample(ctx context.Context) (svc *pawl.Service, done func()) {
 	if err != nil {
 		panic(err)
 	}
-	svc = pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+	svc = service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 	return svc, func() {
 		st.Close()
 		os.RemoveAll(dir)
@@ -32,7 +32,7 @@ func openExample(ctx context.Context) (svc *pawl.Service, done func()) {
 }
 
 // runExample runs the service until the function that it returns is called.
-func runExample(ctx context.Context, svc *pawl.Service) (stop func()) {
+func runExample(ctx context.Context, svc *service.Service) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() { ended <- svc.Run(ctx) }()
@@ -58,14 +58,14 @@ func Example() {
 	}
 	defer st.Close()
 
-	svc := pawl.New(pawl.Config{Store: st, Broker: &local.Broker{}})
+	svc := service.New(service.Config{Store: st, Broker: &local.Broker{}})
 	type sum struct{ A, B int }
-	pawl.Handle(svc, "add", func(ctx context.Context, t *pawl.Task[sum]) (int, error) {
+	service.Handle(svc, "add", func(ctx context.Context, t *service.Task[sum]) (int, error) {
 		return t.Args.A + t.Args.B, nil
 	})
 
 	// Once Submit has returned, the job is durable: it is run even if this process dies here.
-	jobs, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("add", sum{A: 2, B: 3})})
+	jobs, err := svc.Submit(ctx, service.Request{Spec: service.NewTask("add", sum{A: 2, B: 3})})
 	if err != nil {
 		panic(err)
 	}
@@ -92,17 +92,17 @@ func ExampleService_Submit_after() {
 	ctx := context.Background()
 	svc, done := openExample(ctx)
 	defer done()
-	pawl.Handle(svc, "say", func(ctx context.Context, t *pawl.Task[string]) (struct{}, error) {
+	service.Handle(svc, "say", func(ctx context.Context, t *service.Task[string]) (struct{}, error) {
 		fmt.Println(t.Args)
 		return struct{}{}, nil
 	})
 
-	first, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("say", "first")})
+	first, err := svc.Submit(ctx, service.Request{Spec: service.NewTask("say", "first")})
 	if err != nil {
 		panic(err)
 	}
-	then, err := svc.Submit(ctx, pawl.Request{
-		Spec:  pawl.NewTask("say", "then"),
+	then, err := svc.Submit(ctx, service.Request{
+		Spec:  service.NewTask("say", "then"),
 		After: []store.After{{Job: first[0].ID, Need: job.NeedFinished}},
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func ExampleService_Cancel() {
 	svc, done := openExample(ctx)
 	defer done()
 	started := make(chan struct{})
-	pawl.Handle(svc, "long", func(ctx context.Context, t *pawl.Task[string]) (string, error) {
+	service.Handle(svc, "long", func(ctx context.Context, t *service.Task[string]) (string, error) {
 		close(started)
 		<-ctx.Done()
 		fmt.Println("told to stop:", context.Cause(ctx))
@@ -134,7 +134,7 @@ func ExampleService_Cancel() {
 	})
 	defer runExample(ctx, svc)()
 
-	jobs, err := svc.Submit(ctx, pawl.Request{Spec: pawl.NewTask("long", "work")})
+	jobs, err := svc.Submit(ctx, service.Request{Spec: service.NewTask("long", "work")})
 	if err != nil {
 		panic(err)
 	}
@@ -158,17 +158,17 @@ func ExamplePermanent() {
 	ctx := context.Background()
 	svc, done := openExample(ctx)
 	defer done()
-	pawl.Handle(svc, "fetch", func(ctx context.Context, t *pawl.Task[string]) (string, error) {
+	service.Handle(svc, "fetch", func(ctx context.Context, t *service.Task[string]) (string, error) {
 		if t.Job.Attempt == 1 {
 			return "", fmt.Errorf("the line was busy")
 		}
-		return "", pawl.Permanent(fmt.Errorf("no such number"))
+		return "", service.Permanent(fmt.Errorf("no such number"))
 	})
 	defer runExample(ctx, svc)()
 
-	spec := pawl.NewTask("fetch", "555-0100")
+	spec := service.NewTask("fetch", "555-0100")
 	spec.Retry = &job.RetryPolicy{MaxAttempts: 5, Backoff: job.Backoff{Base: job.Duration(time.Millisecond)}}
-	jobs, err := svc.Submit(ctx, pawl.Request{Spec: spec})
+	jobs, err := svc.Submit(ctx, service.Request{Spec: spec})
 	if err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // begin begins a session of another process, which is alive for the length of a lease.
-func begin(t *testing.T, svc *pawl.Service, lease time.Duration, p store.Process) job.ID {
+func begin(t *testing.T, svc *service.Service, lease time.Duration, p store.Process) job.ID {
 	t.Helper()
 	s := store.Session{ID: job.NewID(), Process: p, Lease: lease}
 	if err := svc.Store().Begin(context.Background(), s); err != nil {
@@ -27,7 +27,7 @@ func begin(t *testing.T, svc *pawl.Service, lease time.Duration, p store.Process
 }
 
 // view looks at a job when what was seen earlier is forgotten.
-func view(t *testing.T, svc *pawl.Service, id job.ID) pawl.View {
+func view(t *testing.T, svc *service.Service, id job.ID) service.View {
 	t.Helper()
 	time.Sleep(2 * time.Second)
 	v, err := svc.View(context.Background(), id)
@@ -38,7 +38,7 @@ func view(t *testing.T, svc *pawl.Service, id job.ID) pawl.View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := slices.IndexFunc(list.Jobs, func(l pawl.View) bool { return l.ID == id }); at < 0 ||
+	if at := slices.IndexFunc(list.Jobs, func(l service.View) bool { return l.ID == id }); at < 0 ||
 		!agrees(list.Jobs[at].Why, v.Why) || list.Jobs[at].Unserved != v.Unserved {
 		t.Errorf("the list has another view of %s than %q", id, v.Why)
 	}
@@ -57,10 +57,10 @@ func agrees(list, view string) bool {
 
 func TestWorkers(t *testing.T) {
 	t.Run("they show what they do", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 			ctx := context.Background()
 			hold := make(chan struct{})
-			pawl.Handle(svc, "hold", func(context.Context, *pawl.Task[int]) (int, error) { <-hold; return 0, nil })
+			service.Handle(svc, "hold", func(context.Context, *service.Task[int]) (int, error) { <-hold; return 0, nil })
 			gone := begin(t, svc, time.Second, store.Process{Host: "other"})
 			time.Sleep(2 * time.Second)
 			run()
@@ -73,11 +73,11 @@ func TestWorkers(t *testing.T) {
 				t.Fatalf("%+v, %v", all, err)
 			}
 			w, other := all[0], all[1]
-			if w.State != pawl.WorkerLive || w.Held != 2 || w.Oldest == nil ||
-				w.Slots[job.LaneTask] != (pawl.Slots{Used: 2, All: 50}) || len(w.Slots) != 1 || w.PID == 0 {
+			if w.State != service.WorkerLive || w.Held != 2 || w.Oldest == nil ||
+				w.Slots[job.LaneTask] != (service.Slots{Used: 2, All: 50}) || len(w.Slots) != 1 || w.PID == 0 {
 				t.Errorf("the one that lives is %+v", w)
 			}
-			if other.ID != gone || other.State != pawl.WorkerGone || other.Host != "other" ||
+			if other.ID != gone || other.State != service.WorkerGone || other.Host != "other" ||
 				!other.Since.Equal(other.Renewed) {
 				t.Errorf("the one that is gone is %+v", other)
 			}
@@ -107,9 +107,9 @@ func TestWorkers(t *testing.T) {
 	})
 
 	t.Run("jobs of another tenant are counted, and not shown", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			ctx := context.Background()
-			others := pawl.New(pawl.Config{Store: svc.Store(), Broker: &local.Broker{}, Tenant: "other"})
+			others := service.New(service.Config{Store: svc.Store(), Broker: &local.Broker{}, Tenant: "other"})
 			submit(t, others, task("hold", 1))
 			id := begin(t, svc, time.Hour,
 				store.Process{Host: "h", Kinds: []string{"hold"}, Slots: map[job.Lane]int{job.LaneTask: 1}})
@@ -132,14 +132,14 @@ func TestWorkers(t *testing.T) {
 	})
 
 	t.Run("where nobody lives, all are gone", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			begin(t, svc, time.Hour, store.Process{})
-			none := pawl.New(pawl.Config{
+			none := service.New(service.Config{
 				Store: svc.Store(), Broker: &local.Broker{},
 				Served: func(context.Context) bool { return false },
 			})
 			if all, err := none.Workers(context.Background()); err != nil || len(all) != 1 ||
-				all[0].State != pawl.WorkerGone {
+				all[0].State != service.WorkerGone {
 				t.Errorf("%+v, %v", all, err)
 			}
 		})
@@ -148,7 +148,7 @@ func TestWorkers(t *testing.T) {
 
 func TestUnserved(t *testing.T) {
 	t.Run("a ready job says that nobody is there for it", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			since := "since " + time.Now().Local().Format(time.RFC3339)
 			ids := []job.ID{
 				submit(t, svc, task("mail", 1))[0].ID, submit(t, svc, task("mail", 2))[0].ID,
@@ -196,8 +196,8 @@ func TestUnserved(t *testing.T) {
 	})
 
 	t.Run("a program whose system does not answer says since when", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
-			far := pawl.New(pawl.Config{
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
+			far := service.New(service.Config{
 				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1",
 				Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
 			})
@@ -205,7 +205,7 @@ func TestUnserved(t *testing.T) {
 				"address": "lab.example.org", "user": "ada", "keys": "everywhere"}}`), 0); err != nil {
 				t.Fatal(err)
 			}
-			id := submit(t, far, pawl.Request{Spec: job.Spec{Command: []string{"true"}, System: "lab"}})[0].ID
+			id := submit(t, far, service.Request{Spec: job.Spec{Command: []string{"true"}, System: "lab"}})[0].ID
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan error)
 			go func() { ended <- far.Run(ctx) }()
@@ -239,15 +239,15 @@ func TestUnserved(t *testing.T) {
 	})
 
 	t.Run("a job of a machine that is gone says since when", func(t *testing.T) {
-		bubble(t, func(t *testing.T, svc *pawl.Service, _ func()) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 			ctx := context.Background()
-			local := pawl.New(pawl.Config{
+			local := service.New(service.Config{
 				Store: svc.Store(), Broker: &local.Broker{}, Machine: "m1",
 				Kinds: map[string]engine.Kind{job.KindApp: launcher{}}, Log: slog.New(slog.DiscardHandler),
 			})
 			program := func(delay time.Duration) job.ID {
 				t.Helper()
-				return submit(t, local, pawl.Request{Spec: job.Spec{
+				return submit(t, local, service.Request{Spec: job.Spec{
 					Command: []string{"true"},
 					Delay:   job.Duration(delay),
 				}})[0].ID

@@ -1,4 +1,4 @@
-package pawl_test
+package service_test
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
 // A family says of all keys together on which it decides what each of them says for itself.
 func TestLimitOfAFamily(t *testing.T) {
 	t.Parallel()
-	svc := pawl.New(pawl.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
+	svc := service.New(service.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})
 	for _, l := range []job.Limit{
 		{Key: "gpu/*", Most: 1, Weights: map[string]int{"bob": 2}},
 		{Key: "gpu/own", Most: 5},
@@ -45,7 +45,7 @@ func TestLimitOfAFamily(t *testing.T) {
 		!slices.Equal(l.Keys, []string{"gpu/a", "gpu/b"}) || l.Set.Most != 1 || l.Jobs != nil {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if want := []pawl.LimitShare{
+	if want := []service.LimitShare{
 		{Owner: "ann", Weight: 1, InUse: 2},
 		{Owner: "bob", Weight: 2, Waiting: 1},
 	}; !slices.Equal(l.Owners, want) {
@@ -118,9 +118,9 @@ func TestOrder(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+			bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 				var done []string
-				pawl.Handle(svc, "move", func(ctx context.Context, task *pawl.Task[move]) (struct{}, error) {
+				service.Handle(svc, "move", func(ctx context.Context, task *service.Task[move]) (struct{}, error) {
 					begun := len(done)
 					time.Sleep(time.Minute)
 					name, failed := task.Args.Name, task.Job.Attempt <= task.Args.Fails
@@ -134,9 +134,9 @@ func TestOrder(t *testing.T) {
 					done = append(done, name)
 					return struct{}{}, nil
 				})
-				reqs := make([]pawl.Request, len(tt.moves))
+				reqs := make([]service.Request, len(tt.moves))
 				for i, m := range tt.moves {
-					spec := pawl.NewTask("move", m)
+					spec := service.NewTask("move", m)
 					order := tt.order
 					order.Key = "moves"
 					spec.Order, spec.Owner, spec.Priority = &order, fmt.Sprint("owner", i%2), new(9-i)
@@ -169,17 +169,17 @@ func TestOrder(t *testing.T) {
 
 // TestEqualIsSeen looks at a job that waits while one that is equal runs.
 func TestEqualIsSeen(t *testing.T) {
-	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+	bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 		going := make(chan bool)
-		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{},
+		service.Handle(svc, "move", func(context.Context, *service.Task[move]) (struct{},
 			error,
 		) {
 			<-going
 			return struct{}{}, nil
 		})
-		reqs := make([]pawl.Request, 2)
+		reqs := make([]service.Request, 2)
 		for i := range reqs {
-			reqs[i].Spec = pawl.NewTask("move", move{})
+			reqs[i].Spec = service.NewTask("move", move{})
 			reqs[i].Spec.Unique = &job.Unique{Key: "a/b", Until: job.WhileRunning}
 			reqs[i].Spec.Owner = "ada"
 		}
@@ -205,17 +205,17 @@ func TestEqualIsSeen(t *testing.T) {
 
 // TestOrderIsSeen looks at jobs that wait in an order, and at the order.
 func TestOrderIsSeen(t *testing.T) {
-	bubble(t, func(t *testing.T, svc *pawl.Service, run func()) {
+	bubble(t, func(t *testing.T, svc *service.Service, run func()) {
 		going := make(chan bool)
-		pawl.Handle(svc, "move", func(context.Context, *pawl.Task[move]) (struct{},
+		service.Handle(svc, "move", func(context.Context, *service.Task[move]) (struct{},
 			error,
 		) {
 			<-going
 			return struct{}{}, nil
 		})
-		reqs := make([]pawl.Request, 4)
+		reqs := make([]service.Request, 4)
 		for i := range reqs {
-			reqs[i].Spec = pawl.NewTask("move", move{})
+			reqs[i].Spec = service.NewTask("move", move{})
 			reqs[i].Spec.Order = &job.Order{Key: "account/4711"}
 			reqs[i].Spec.Owner = []string{"ada", "bob"}[i%2]
 		}
@@ -241,9 +241,9 @@ func TestOrderIsSeen(t *testing.T) {
 		}
 
 		set := &job.Limit{Key: "order/account%2F4711", Most: 1}
-		want := pawl.LimitUse{
+		want := service.LimitUse{
 			Key: set.Key, Set: set, InUse: 1, Waiting: 3, Jobs: []job.ID{jobs[0].ID},
-			Owners: []pawl.LimitShare{
+			Owners: []service.LimitShare{
 				{Owner: "ada", Weight: 1, InUse: 1, Waiting: 1},
 				{Owner: "bob", Weight: 1, Waiting: 2},
 			},
@@ -253,7 +253,7 @@ func TestOrderIsSeen(t *testing.T) {
 		}
 		all, err := svc.Limits(t.Context())
 		if err != nil || !slices.ContainsFunc(all,
-			func(l pawl.LimitUse) bool { return l.Key == set.Key && l.Waiting == 3 }) {
+			func(l service.LimitUse) bool { return l.Key == set.Key && l.Waiting == 3 }) {
 			t.Errorf("%+v, %v", all, err)
 		}
 		if err := svc.SetLimit(t.Context(), job.Limit{Key: set.Key, Most: 2}); err == nil ||
@@ -268,7 +268,7 @@ func TestOrderIsSeen(t *testing.T) {
 			}
 		}
 		if l, err := svc.Limit(t.Context(), set.Key); err != nil ||
-			!cmp.Equal(pawl.LimitUse{Key: set.Key, Set: set}, l) {
+			!cmp.Equal(service.LimitUse{Key: set.Key, Set: set}, l) {
 			t.Errorf("an order that nobody is in: %+v, %v", l, err)
 		}
 		if _, err := svc.Limit(t.Context(), "ahead/"+set.Key); job.KindOf(err) != job.NotFound {
