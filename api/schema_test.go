@@ -138,7 +138,7 @@ func TestSchema(t *testing.T) {
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","port":0,"keys":"everywhere"}}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere","jump":[{"port":22}]}}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"env":{"1":"x"}}`,
-			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"runner":"slurm"}`,
+			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"runner":"at"}`,
 			`{"name":"lab","host":{"kind":"ssh","address":"lab","user":"ada","keys":"everywhere"},"profile":["x"]}`,
 			`{"name":"lab","most":{"cores":0}}`, `{"name":"lab","most":{"core":1}}`,
 		}},

@@ -421,7 +421,7 @@ func TestNoRoomForAWrapper(t *testing.T) {
 	s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil
 	id := h.submit(s)
 	g := h.blocked(1)
-	if said := h.history(id); !strings.Contains(said, "WAITING PROGRAM_LOST the script is gone") {
+	if said := h.history(id); !strings.Contains(said, "WAITING LAUNCH_FAILED could not be started: its launcher gave up") {
 		t.Errorf("history:\n%s", said)
 	}
 	empty()

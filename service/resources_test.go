@@ -168,8 +168,8 @@ func TestPlaces(t *testing.T) {
 			[]service.Request{on("", &job.Resources{Nodes: 2}), on("lab", &job.Resources{Nodes: 3, Cores: 5})},
 			job.Invalid,
 			"jobs[0].resources.nodes (2): is too many: system local has no scheduler, so a job there has one node: " +
-				"give 1\njobs[1].resources.nodes (3): is too many: system lab has no scheduler, so a job there has " +
-				"one node: give 1\njobs[1].resources.cores: is more than system lab gives to one job: give up to 4",
+				"give 1, or name a system with runner: slurm\njobs[1].resources.nodes (3): is too many: system lab has " +
+				"no scheduler, so a job there has one node: give 1, or name a system with runner: slurm\njobs[1].resources.cores: is more than system lab gives to one job: give up to 4",
 		},
 		{
 			"several of many",

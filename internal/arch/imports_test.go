@@ -52,7 +52,7 @@ func TestTheProductHasNoTestCode(t *testing.T) {
 func TestTheRootHasFewTests(t *testing.T) {
 	const most = 12
 	names, err := filepath.Glob("../../*_test.go")
-	if err != nil || len(names) == 0 || len(names) > most {
+	if err != nil || len(names) > most {
 		t.Errorf("%d files of tests are in the root folder (%v), at most %d may be: add to one of its subject",
 			len(names), err, most)
 	}

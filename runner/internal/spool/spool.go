@@ -267,6 +267,9 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 // GaveUp is the end of a launch whose script gave up before it took it, for what the script said.
 func GaveUp(h runner.Handle, boot, said string) *runner.End {
 	why, _, _ := strings.Cut(said, "\n")
+	if why == "" {
+		why = "it could say nothing more, so the file system of the job's folder may be full"
+	}
 	return &runner.End{
 		Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(),
 		NotStarted: "its launcher gave up: " + strings.ToValidUTF8(why[:min(len(why), 250)], ""),
