@@ -95,8 +95,8 @@ type Patch struct {
 type Change struct {
 	Job  ID
 	From Guard
-	// Path has at least one entry. Its first state may be that of From: then only the custody
-	// changes, or something is recorded.
+	// Path has an entry for each row of history. Its first state may be that of From: then only the
+	// custody changes, or something is recorded. Without a path the change is a report.
 	Path []Entry
 	To   Custody
 	Set  Patch
@@ -127,7 +127,27 @@ func Join(a, b Change) Change {
 	return Change{Job: a.Job, From: a.From, Path: path, To: b.To, Set: set, Work: work}
 }
 
-// Last returns the last entry of the path.
+// Report returns the change by which the worker of a job keeps work, in place of what was kept
+// before. It writes no history, and raises neither epoch nor number.
+func Report(id ID, from Guard, work json.RawMessage) Change {
+	return Change{Job: id, From: from, To: Worker, Work: work}
+}
+
+// Reports reports whether the change is one that [Report] makes.
+func (c *Change) Reports() bool { return len(c.Path) == 0 }
+
+// checkReport is Check for a report.
+func (c *Change) checkReport() error {
+	s := &c.Set
+	if c.From.Place.Custody != Worker || c.To != Worker || c.Work == nil ||
+		s.Intent || s.Over || s.Retry || s.Recovery || s.Crash || s.Clear || s.Turns != 0 || s.Delay != 0 ||
+		s.Resume != "" || s.Block != nil || s.Resolved != nil || s.Result != nil {
+		return Errorf(Internal, "change of job %s: empty path, and more than a report of its worker", c.Job)
+	}
+	return nil
+}
+
+// Last returns the last entry of the path. A report has none.
 func (c *Change) Last() *Entry { return &c.Path[len(c.Path)-1] }
 
 // Target returns the place that the change asks for. A gate or a wish may lead elsewhere.
@@ -136,8 +156,8 @@ func (c *Change) Target() Place { return Place{c.Last().State, c.To} }
 // Check reports the first rule that c breaks. Its error is of kind [Internal] and a defect of the
 // code that made c.
 func (c *Change) Check() error {
-	if len(c.Path) == 0 {
-		return Errorf(Internal, "change of job %s: empty path", c.Job)
+	if c.Reports() {
+		return c.checkReport()
 	}
 	at := c.From.Place
 	for i, e := range c.Path {

@@ -322,6 +322,10 @@ func Releases(before, after *Job) []UniqueMode {
 // fence have been checked before, and a wish has changed c with [Divert]. A store writes what Apply
 // returns, and decides nothing itself.
 func (j Job) Apply(c Change, now time.Time) (Job, []Entry) {
+	if c.Reports() {
+		j.Work = c.Work
+		return j, nil
+	}
 	c.Path = Plain(c.Path)
 	if c.Set.Delay > 0 {
 		j.Due = now.Add(c.Set.Delay)

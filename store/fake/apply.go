@@ -82,6 +82,12 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 		a.Outcome = store.Conflict
 		return a, nil
 	}
+	if c.Reports() {
+		next := *r
+		next.Work, a.Outcome = slices.Clone(c.Work), store.OK
+		t.swap(r, &next)
+		return a, nil
+	}
 	asked := ownChange(c)
 	c, bent := job.Divert(&r.Job, *asked)
 	cause := job.CauseWork

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -48,7 +49,8 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 	}
 	answers := make([]store.Applied, len(cs))
 	eff.BeforeClaim()
-	for len(asked) > 0 {
+	asked, reports := reporting(asked)
+	for len(asked)+len(reports) > 0 {
 		tasks, others := finishing(asked)
 		var again []asking
 		var done []bool
@@ -59,7 +61,10 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 				t.last = claim.queries(turning)
 			}
 			plain, limited := apart(others)
-			qs := hold(asked, len(others) > 0)
+			qs := hold(slices.Concat(asked, reports), len(others)+len(reports) > 0)
+			if len(reports) > 0 {
+				qs = append(qs, report(reports, answers))
+			}
 			if len(tasks) > 0 {
 				finished := finish(tasks, turning || anyOf(tasks, func(a *asking) bool { return a.limited }),
 					func(i int, limited, owed bool) {
@@ -74,7 +79,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 				case claim == nil || len(limited) > 0:
 					qs = append(qs, do(tryTurnsLock, finished.args[0]), finished, passing(&eff, nil))
 				case claim.Handed:
-					if len(others) == 0 {
+					if len(others)+len(reports) == 0 {
 						qs = nil // of the one session, it does that, too
 					}
 					qs, t.last = append(qs, claim.handed(finished.args[0]), finished), []*query{passing(&eff, claim)}
@@ -118,7 +123,7 @@ func (s *Store) apply(ctx context.Context, cs []job.Change, claim *claiming) ([]
 				again = append(again, tasks[i])
 			}
 		}
-		asked, claim = again, nil
+		asked, reports, claim = again, nil, nil
 	}
 	return answers, eff, nil
 }

@@ -108,6 +108,10 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 	case r.N != g.N || r.Place != g.Place:
 		return stands(store.Conflict), nil
 	}
+	if c.Reports() {
+		_, err := t.exec(`UPDATE jobs SET work = ? WHERE seq = ?`, document(c.Work), r.seq)
+		return stands(store.OK), err
+	}
 	wish := r.Wish
 	diverted, bent := job.Divert(&r.Job, c)
 	cause, outcome := job.CauseWork, store.OK

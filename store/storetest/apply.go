@@ -30,6 +30,8 @@ var applyTests = []test{
 	{"refused changes beside applied ones", applyMixed},
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
+	{"a report keeps work and nothing else", applyReport},
+	{"a report that is not of the worker writes nothing", applyReportFenced},
 }
 
 var applyLong = []test{
@@ -523,4 +525,55 @@ func applyNone(w *world) {
 	if got := w.applyAll(); len(got) != 0 {
 		w.Errorf("answers %+v to no change", got)
 	}
+}
+
+func applyReport(w *world) {
+	session := w.session()
+	w.add(newTask())
+	j := w.claimOne(session)
+	w.add(newTask())
+	other := w.claimOne(session)
+	first := job.Report(j.ID, j.Guard(by(session)), json.RawMessage(`{"page":1}`))
+	second := job.Report(j.ID, j.Guard(by(session)), json.RawMessage(`{"page":2}`))
+	got := w.applyAll(first, finish(other, by(session)))
+	equal(w, "answers", got[0], store.Applied{Outcome: store.OK, Now: j.Guard(by(session))})
+	for range 2 { // it may be repeated
+		after := w.must(second)
+		if !sameJSON(after.Work, second.Work) || after.N != j.N || after.Epoch != j.Epoch || len(w.history(j.ID)) != int(j.N) {
+			w.Errorf("after a report: work %s, n %d, epoch %d", after.Work, after.N, after.Epoch)
+		}
+	}
+	w.wish(job.WishCancel, j.ID)
+	if got := w.apply(first); got.Outcome != store.OK || got.Wish != job.WishCancel {
+		w.Errorf("a report meets a wish: %+v", got)
+	}
+	Check(w, w.s, acme)
+}
+
+func applyReportFenced(w *world) {
+	session, stranger := w.session(), w.session()
+	w.add(newTask())
+	j := w.claimOne(session)
+	for name, change := range map[string]func(g *job.Guard){
+		"another session": func(g *job.Guard) { g.Fence = by(stranger) },
+		"another epoch":   func(g *job.Guard) { g.Epoch-- },
+		"another number":  func(g *job.Guard) { g.N++ },
+	} {
+		g := j.Guard(by(session))
+		change(&g)
+		got := w.apply(job.Report(j.ID, g, json.RawMessage(`1`)))
+		if want := j.Guard(g.Fence); got.Outcome != store.Fenced && name != "another number" ||
+			got.Outcome == store.OK || got.Now != want {
+			w.Errorf("%s: %+v", name, got)
+		}
+	}
+	w.untouched(j)
+	given := job.Expired(&j, false)
+	given.Job, given.From = j.ID, j.Guard(by(session))
+	back := w.must(given)
+	if got := w.apply(job.Report(j.ID, j.Guard(by(session)), json.RawMessage(`1`))); got.Outcome != store.Fenced {
+		w.Errorf("a report after the job was given back: %+v", got)
+	}
+	w.untouched(back)
+	Check(w, w.s, acme)
 }
