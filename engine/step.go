@@ -79,6 +79,13 @@ func (r *Run) Record(ctx context.Context, e job.Entry, set job.Patch, work json.
 	}
 }
 
+// Report keeps work in place of what the kind kept before, without a row of history: see
+// [job.Report]. answered is called once, with nil when that is durable. It must not block. An error
+// means that the step must stop and return [Back].
+func (r *Run) Report(work json.RawMessage, answered func(error)) {
+	r.send(job.Report(r.id, r.Job.Guard(r.Fence()), work), answered)
+}
+
 // wished ends the step because of a wish, unless the job was claimed to carry out that wish.
 func (r *Run) wished(w job.Wish) {
 	if r.wish == w {
@@ -265,6 +272,7 @@ const (
 	verbFail
 	verbDone
 	verbBlock
+	verbSnooze
 )
 
 // Next goes on in state s, in this process.
@@ -296,6 +304,17 @@ func Block(b *job.Block) Outcome {
 	}
 }
 
+// Snooze makes a task wait for d. Then it runs again, in the same attempt.
+func Snooze(d time.Duration, e job.Entry) Outcome {
+	return Outcome{verb: verbSnooze, entry: e, set: job.Patch{Delay: min(max(0, d), job.MaxDelay)}}
+}
+
+// Cancel ends the job as CANCELED, because its handler says so.
+func Cancel(e job.Entry) Outcome {
+	e.State, e.Code = job.Canceled, job.CanceledByJob
+	return Outcome{verb: verbFail, entry: e}
+}
+
 // Done ends the job as FINISHED with a result, which may be nil.
 func Done(result json.RawMessage) Outcome {
 	return Outcome{
@@ -323,7 +342,7 @@ func (o Outcome) Set(p job.Patch) Outcome {
 
 // Fails reports whether the outcome ends j as FAILED.
 func (o Outcome) Fails(j *job.Job) bool {
-	return o.verb == verbFail || o.verb == verbRetry && j.Attempt >= j.MaxAttempts
+	return o.verb == verbFail && o.entry.State == job.Failed || o.verb == verbRetry && j.Attempt >= j.MaxAttempts
 }
 
 // Kept returns o with a result, unless o has one.
@@ -376,6 +395,8 @@ func (o Outcome) change(r *Run) job.Change {
 		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, chance())
 	case verbFail, verbDone:
 		c.To = job.None
+	case verbSnooze:
+		c = job.Snooze(&r.Job, r.Fence(), o.entry, o.set.Delay)
 	case verbBlock:
 		c.To = job.Recovery
 		if o.set.Resume = r.Job.State; !r.Job.Program() {

@@ -17,6 +17,9 @@ var (
 // MaxDelay bounds every duration that a user gives: ten years.
 const MaxDelay = MaxWaited
 
+// MaxCheckpoint bounds what a handler keeps for its next run: 1 MiB of JSON.
+const MaxCheckpoint = 1 << 20
+
 // instant checks a time. The zero time stands for none.
 func (v *validation) instant(path string, at time.Time) {
 	if !at.IsZero() && (at.Before(MinTime) || at.After(MaxTime)) {

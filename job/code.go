@@ -7,6 +7,7 @@ type Code string
 const (
 	NormalCompletion   Code = "NORMAL_COMPLETION"
 	CanceledByUser     Code = "CANCELED_BY_USER"
+	CanceledByJob      Code = "CANCELED_BY_JOB"
 	Abandoned          Code = "ABANDONED"
 	PrerequisiteFailed Code = "PREREQUISITE_FAILED"
 	InvalidDefinition  Code = "INVALID_DEFINITION"
@@ -61,6 +62,8 @@ const (
 
 	TaskFailed      Code = "TASK_FAILED"
 	TaskPanicked    Code = "TASK_PANICKED"
+	TaskStalled     Code = "TASK_STALLED"
+	ArgsUnreadable  Code = "ARGS_UNREADABLE"
 	Poison          Code = "POISON"
 	RecoveryLimit   Code = "RECOVERY_LIMIT"
 	RecoveryTimeout Code = "RECOVERY_TIMEOUT"
@@ -82,6 +85,10 @@ var Codes = []CodeInfo{
 		"no error", false, "nothing to do"},
 	{
 		CanceledByUser, "a cancel was asked for, and nothing of the job runs any more", false,
+		"run it again if it is wanted after all",
+	},
+	{
+		CanceledByJob, "its handler said that it is not wanted any more", false,
 		"run it again if it is wanted after all",
 	},
 	{
@@ -261,6 +268,14 @@ var Codes = []CodeInfo{
 	{
 		TaskPanicked, "the handler panicked at its last attempt", false,
 		"read the stack in the job's history and correct the handler",
+	},
+	{
+		TaskStalled, "at the last attempt the handler did not say in time that it goes on", false,
+		"find out where the handler hangs, or give its kind a longer time: Stall",
+	},
+	{
+		ArgsUnreadable, "the arguments of the task are of a newer version than the processes that run its kind", true,
+		"start a process of the version that can read them, or correct the arguments and submit the task again",
 	},
 	{Poison, "process after process died while it ran the job: twice beside others, and then three times while " +
 		"the job ran alone, as the only suspect of its process", false, "find out what in it kills a process " +

@@ -226,6 +226,17 @@ func Retry(j *Job, f Fence, p RetryPolicy, e Entry, rnd float64) Change {
 	return c
 }
 
+// Snooze returns the change that makes a task wait for d, in the same attempt.
+func Snooze(j *Job, f Fence, e Entry, d time.Duration) Change {
+	c := Change{Job: j.ID, From: j.Guard(f), To: Gate}
+	c.Set.Delay = min(d, MaxDelay)
+	if e.State = Waiting; d <= 0 {
+		e.State, c.To = Pending, Ready
+	}
+	c.Path = []Entry{e}
+	return c
+}
+
 // Delay returns how long to wait after an attempt, counted from 1, before the next one.
 // [Spec.RetryPolicy] has filled in the defaults of b. rnd is a random number in [0, 1) for the
 // jitter.

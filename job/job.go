@@ -116,11 +116,12 @@ func (j *Job) Guard(f Fence) Guard {
 	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f, Limited: j.Ties&TieLimited != 0}
 }
 
-// Progress says how far a long step has come. It is told while the step lasts, and kept nowhere.
+// Progress says how far a long step has come. It is told while the step lasts. Only the newest is
+// kept.
 type Progress struct {
-	What  string `json:"what"`            // "staging inputs" or "archiving"
-	Done  int64  `json:"done"`            // bytes
-	Total int64  `json:"total,omitempty"` // bytes; 0: not known
+	What  string `json:"what"`            // "staging inputs" or "archiving"; of a task what its handler says
+	Done  int64  `json:"done"`            // bytes; of a task what its handler counts
+	Total int64  `json:"total,omitempty"` // of the same; 0: not known
 }
 
 // WatchDuty returns the name of the duty to look after the programs of a watch. One process has it.

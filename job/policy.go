@@ -262,6 +262,7 @@ var policies = map[Code]Policy{
 	SchedulerUnavailable:      away,
 	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
 	LoginRequired:             stepwise(week, 0, time.Minute),
+	ArgsUnreadable:            stepwise(week, 0, time.Minute),
 }
 
 // stepwise makes a policy from pairs: how many tests, and the time between them.

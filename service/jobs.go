@@ -315,11 +315,16 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 // Progress returns how far the present step of j has come. ok is false if this process does not
 // work on j, or has nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
-	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
-	if !ok || j.Custody != job.Worker {
+	if j.Custody != job.Worker {
 		return job.Progress{}, false
 	}
-	return k.Progress(j)
+	if k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper); ok {
+		return k.Progress(j)
+	}
+	if w := readWork(j); !j.Program() && w.Progress != nil && w.Epoch == j.Epoch {
+		return *w.Progress, true
+	}
+	return job.Progress{}, false
 }
 
 // A Gone is a machine without a live process.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -20,112 +21,312 @@ var (
 	ErrInterrupted = engine.ErrInterrupted
 	ErrLeaseLost   = engine.ErrLeaseLost
 	ErrTimedOut    = errors.New("the handler took longer than it may")
+	ErrStalled     = errors.New("the handler did not say in time that it goes on")
 )
 
-// A Task is one job in the hands of a handler.
-type Task[A any] struct {
-	// Job is the row as it was when the attempt began.
-	Job job.Job
-	// Args are the arguments of the spec, read from JSON.
-	Args A
+// A Handler runs a task. Its result is kept with the job, as JSON.
+type Handler func(ctx context.Context, t *TaskRun) (result any, err error)
 
-	s *Service
+// A Task is one job in the hands of a handler, with its arguments.
+type Task[A any] struct {
+	*TaskRun
+	Args A
+}
+
+// A TaskRun is one job in the hands of a handler. Its methods are safe for concurrent use. They
+// write nothing once the process has lost the job.
+type TaskRun struct {
+	// Job is the row as it was when this run began.
+	Job job.Job
+
+	s    *Service
+	run  *engine.Run
+	beat func() // says that the handler goes on
+	stop <-chan struct{}
+
+	mu      sync.Mutex
+	work    work      // guarded by mu
+	told    time.Time // guarded by mu: when the store was told of progress
+	waiting bool      // guarded by mu: progress waits to be told
+	over    bool      // guarded by mu: the handler has returned
+}
+
+// work is what a task keeps in the row.
+type work struct {
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Progress   *job.Progress   `json:"progress,omitempty"`
+	Epoch      int64           `json:"epoch,omitempty"` // of the run that made the progress
+}
+
+// readWork reads what a task keeps; the zero value if that cannot be read.
+func readWork(j *job.Job) (w work) {
+	if json.Unmarshal(j.Work, &w) != nil {
+		return work{}
+	}
+	return w
 }
 
 // AddEvent writes an event into the history of the job, where clients that follow the job see it.
 // It is refused once the process has lost the job.
-func (t *Task[A]) AddEvent(ctx context.Context, n job.CustomEvent) error {
+func (t *TaskRun) AddEvent(ctx context.Context, n job.CustomEvent) error {
 	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, CustomEvent: n})
 	return err
 }
 
+// progressEvery is how often the store is told of progress.
+const progressEvery = time.Second
+
+// Progress tells people how far the handler has come. Only the newest is kept. The store is told
+// once a second at most. Like [TaskRun.Heartbeat] it says that the handler goes on.
+func (t *TaskRun) Progress(p job.Progress) {
+	t.beat()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.work.Progress, t.work.Epoch = &p, t.Job.Epoch
+	if t.over || t.waiting {
+		return
+	}
+	if wait := progressEvery - time.Since(t.told); wait > 0 {
+		t.waiting = true
+		time.AfterFunc(wait, t.tell)
+		return
+	}
+	t.report(func(error) {})
+}
+
+// tell tells the store of progress that has waited.
+func (t *TaskRun) tell() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waiting = false; !t.over {
+		t.report(func(error) {})
+	}
+}
+
+// report hands what is kept to the committer. It is called with mu held.
+func (t *TaskRun) report(answered func(error)) {
+	b, err := json.Marshal(t.work)
+	if err != nil {
+		panic(err) // plain data
+	}
+	t.told = time.Now()
+	t.run.Report(b, answered)
+}
+
+// Checkpoint keeps state, which is written as JSON, for the next run of the job: after a crash, an
+// interruption or an error. It returns when that is durable. An error means that the handler must
+// stop: the process has lost the job.
+func (t *TaskRun) Checkpoint(ctx context.Context, state any) error {
+	b, err := json.Marshal(state)
+	if err != nil {
+		return job.Errorf(job.Invalid, "checkpoint: %w", err)
+	}
+	if len(b) > job.MaxCheckpoint {
+		return job.Errorf(job.Invalid, "a checkpoint of %d bytes: up to %d are kept; keep large state elsewhere, and its "+
+			"name here", len(b), job.MaxCheckpoint)
+	}
+	t.beat()
+	answered := make(chan error, 1)
+	t.mu.Lock()
+	if t.over {
+		t.mu.Unlock()
+		return job.Errorf(job.Conflict, "the handler has returned: it has nothing more to keep")
+	}
+	t.work.Checkpoint = b
+	t.report(func(err error) { answered <- err })
+	t.mu.Unlock()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Restore reads the state that [TaskRun.Checkpoint] kept last, in this run or an earlier one. found is
+// false if there is none.
+func (t *TaskRun) Restore(state any) (found bool, err error) {
+	t.mu.Lock()
+	kept := t.work.Checkpoint
+	t.mu.Unlock()
+	if kept == nil {
+		return false, nil
+	}
+	if err := json.Unmarshal(kept, state); err != nil {
+		return true, job.Errorf(job.Invalid, "the checkpoint of job %s: %w", t.Job.ID, err)
+	}
+	return true, nil
+}
+
+// Heartbeat says that the handler goes on, where [Stall] asks for that. It returns the cause for
+// which the handler must stop, if there is one.
+func (t *TaskRun) Heartbeat(ctx context.Context) error {
+	t.beat()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // Handle registers the handler of a kind of task. It must be called before [Service.Run].
 //
-// The handler's result is kept with the job, as JSON. An error fails the attempt: the job is tried
-// again after a backoff while it has attempts left, unless [Permanent] made the error. An error of
-// [Block] makes the job wait.
+// An error fails the attempt: the job is tried again after a backoff while it has attempts left,
+// unless [Permanent] made the error. Errors of [Block], [Snooze] and [Cancel] do what they say.
 //
 // The handler runs at least once: after a crash of its process it is called again. It should return
 // soon after its context has ended. An error that it returns then does not count as a failed
 // attempt, unless its time was over: see [TimeLimit]. It must not leave its goroutine changed, such
 // as locked to a thread, because the next job may run there.
+func (s *Service) Handle(kind string, handler Handler, options ...HandleOption) {
+	h := &handling{s: s, kind: kind, handler: handler}
+	for _, o := range options {
+		o(h)
+	}
+	s.cfg.Kinds[kind] = h
+	s.start()
+}
+
+// Handle registers a handler whose arguments are read from JSON; see [Service.Handle]. Arguments
+// that do not fit A fail the job.
 func Handle[A, R any](s *Service, kind string, handler func(context.Context, *Task[A]) (R, error),
 	options ...HandleOption,
 ) {
-	var how handling
-	for _, o := range options {
-		o(&how)
-	}
-	s.cfg.Kinds[kind] = taskKind(func(ctx context.Context, r *engine.Run) engine.Outcome {
-		t := &Task[A]{Job: r.Job, s: s}
-		spec := struct {
-			Args *A `json:"args"`
-		}{&t.Args}
-		if err := json.Unmarshal(r.Job.Request, &spec); err != nil {
-			return engine.Fail(job.Entry{
-				Code:    job.InvalidDefinition,
-				Message: fmt.Sprintf("args do not fit kind %s: %v", kind, err),
-			})
+	s.Handle(kind, func(ctx context.Context, t *TaskRun) (any, error) {
+		task := &Task[A]{TaskRun: t}
+		if err := t.ReadArgs(&task.Args); err != nil {
+			return nil, err
 		}
-		ctx, cancel := how.limited(ctx)
-		defer cancel()
-		out, err := handler(ctx, t)
-		var p *permanent
-		switch b := job.Blocking(err); {
-		case b != nil:
-			if err := b.Check(); err != nil {
-				return engine.Fail(job.Entry{
-					Code:    job.TaskFailed,
-					Message: "the handler found a condition for which no job can wait: " + err.Error(),
-				})
-			}
-			return engine.Block(b)
-		case errors.As(err, &p):
-			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
-		case err != nil && errors.Is(context.Cause(ctx), ErrTimedOut):
-			return engine.Retry(job.Entry{
-				Code: job.TimeLimit, Message: fmt.Sprintf(
-					"the handler was told to stop after %s, which is all that kind %s gives it: %v", how.limit,
-					kind, err),
-			})
-		case err != nil:
-			return engine.Retry(job.Entry{Code: job.TaskFailed, Message: err.Error()})
-		}
-		result, err := json.Marshal(out)
-		if err != nil {
-			return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
-		}
-		if string(result) == "null" || string(result) == "{}" {
-			result = nil
-		}
-		return engine.Done(result)
-	})
-	s.start()
+		return handler(ctx, task)
+	}, options...)
 }
+
+// ReadArgs reads the arguments of the job. Its error is of kind Invalid.
+func (t *TaskRun) ReadArgs(args any) error {
+	spec := struct {
+		Args any `json:"args"`
+	}{args}
+	if err := json.Unmarshal(t.Job.Request, &spec); err != nil {
+		return &argsError{t.Job.Kind, err}
+	}
+	return nil
+}
+
+// An argsError says that arguments cannot be read.
+type argsError struct {
+	kind string
+	err  error
+}
+
+func (e *argsError) Error() string { return fmt.Sprintf("args do not fit kind %s: %v", e.kind, e.err) }
+func (e *argsError) Unwrap() error { return e.err }
 
 // A HandleOption says more about how the tasks of a kind run.
 type HandleOption func(*handling)
 
-// TimeLimit gives each attempt this much time; by default there is no limit. When it is over, the
+// TimeLimit gives each run this much time; by default there is no limit. When it is over, the
 // context of the handler ends with [ErrTimedOut]. If the handler then returns an error, the attempt
 // fails with the code TIME_LIMIT, and the job is tried again as after any error. If it returns a
 // result, the result counts.
 func TimeLimit(d time.Duration) HandleOption { return func(h *handling) { h.limit = d } }
 
+// Stall ends the context of a handler, with [ErrStalled], that has not called [TaskRun.Heartbeat],
+// [TaskRun.Progress] or [TaskRun.Checkpoint] for so long. An error that it then returns fails the attempt
+// with the code TASK_STALLED.
+func Stall(d time.Duration) HandleOption { return func(h *handling) { h.stall = d } }
+
+// Around puts f around the handler. The first one is the outermost.
+func Around(f ...func(Handler) Handler) HandleOption {
+	return func(h *handling) { h.around = append(h.around, f...) }
+}
+
+// A handling is the kind of a task.
 type handling struct {
-	limit time.Duration // of an attempt; 0: none
+	s       *Service
+	kind    string
+	handler Handler
+	limit   time.Duration // of a run; 0: none
+	stall   time.Duration // between two signs of life; 0: any
+	around  []func(Handler) Handler
 }
 
-func (h *handling) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if h.limit <= 0 {
-		return ctx, func() {}
+// Step implements [engine.Kind].
+func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
+	ctx, end := h.limited(ctx)
+	defer end(nil)
+	t := &TaskRun{Job: r.Job, s: h.s, run: r, work: readWork(&r.Job), beat: func() {}}
+	if h.stall > 0 {
+		timer := time.AfterFunc(h.stall, func() { end(ErrStalled) })
+		defer timer.Stop()
+		t.beat = func() { timer.Reset(h.stall) }
 	}
-	return context.WithTimeoutCause(ctx, h.limit, ErrTimedOut)
+	defer t.finish()
+	call := h.handler
+	for i := range h.around {
+		call = h.around[len(h.around)-1-i](call)
+	}
+	out, err := call(ctx, t)
+	if err != nil {
+		return h.failed(ctx, err)
+	}
+	result, err := json.Marshal(out)
+	if err != nil {
+		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
+	}
+	if string(result) == "null" || string(result) == "{}" {
+		result = nil
+	}
+	return engine.Done(result)
 }
 
-type taskKind func(context.Context, *engine.Run) engine.Outcome
+// finish lets nothing be reported any more.
+func (t *TaskRun) finish() {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+}
 
-func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
+// limited returns the context of a run, and what ends it.
+func (h *handling) limited(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	if h.limit <= 0 {
+		return ctx, end
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, h.limit, ErrTimedOut)
+	return ctx, func(cause error) { end(cause); stop() }
+}
+
+// failed is the outcome of a handler that returned an error.
+func (h *handling) failed(ctx context.Context, err error) engine.Outcome {
+	cause := context.Cause(ctx)
+	var p *permanent
+	var z *snooze
+	var x *cancel
+	switch b := job.Blocking(err); {
+	case b != nil:
+		if err := b.Check(); err != nil {
+			return engine.Fail(job.Entry{
+				Code:    job.TaskFailed,
+				Message: "the handler found a condition for which no job can wait: " + err.Error(),
+			})
+		}
+		return engine.Block(b)
+	case errors.As(err, &z):
+		return engine.Snooze(z.wait, job.Entry{Message: err.Error()})
+	case errors.As(err, &x):
+		return engine.Cancel(job.Entry{Message: err.Error()})
+	case errors.As(err, new(*argsError)):
+		return engine.Fail(job.Entry{Code: job.InvalidDefinition, Message: err.Error()})
+	case errors.As(err, &p):
+		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+	case errors.Is(cause, ErrTimedOut):
+		return engine.Retry(job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf(
+			"the handler was told to stop after %s, which is all that kind %s gives it: %v", h.limit, h.kind, err)})
+	case errors.Is(cause, ErrStalled):
+		return engine.Retry(job.Entry{Code: job.TaskStalled, Message: fmt.Sprintf(
+			"the handler was told to stop: for %s it did not say that it goes on: %v", h.stall, err)})
+	}
+	return engine.Retry(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+}
 
 // Block returns the error of a handler that met a condition which may clear by itself. The job
 // becomes BLOCKED until a tester, asked with params, says that the condition has cleared. Then the
@@ -139,6 +340,22 @@ func (f taskKind) Step(ctx context.Context, r *engine.Run) engine.Outcome { retu
 func Block(condition, tester string, params map[string]string) error {
 	return &job.Block{Code: job.TaskBlocked, Message: condition, Tester: tester, Params: params}
 }
+
+// Snooze returns the error of a handler that wants to be called again after d, in the same attempt.
+// Meanwhile the job is WAITING, and holds no turns.
+func Snooze(d time.Duration) error { return &snooze{d} }
+
+type snooze struct{ wait time.Duration }
+
+func (z *snooze) Error() string { return "snoozed for " + z.wait.String() }
+
+// Cancel returns the error of a handler whose job is not wanted any more, for people with the
+// reason. The job ends as CANCELED, with the code CANCELED_BY_JOB.
+func Cancel(reason string) error { return &cancel{reason} }
+
+type cancel struct{ reason string }
+
+func (c *cancel) Error() string { return c.reason }
 
 // HandleTester registers a function that finds out whether a condition has cleared. Jobs that
 // [Block] has blocked with "go/" and its name wait until it returns nil. Its error says for people
