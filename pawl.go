@@ -1,2 +1,133 @@
-// Package pawl is a job service as a library.
+// Package pawl runs background tasks that must not be lost. A task that was accepted is never lost
+// and never run by two processes at once. It is always moving, or waiting for something that can be
+// named.
+//
+// A task is declared once, as a value that those who enqueue it and those who handle it share:
+//
+//	var Thumbnail = pawl.Task[Resize, Thumb]{Kind: "thumbnail", Unique: pawl.UntilStart("image")}
+//
+// A service is where its jobs are: in a folder ([github.com/pawl-jobs/pawl/sqlite.At]) or in a
+// PostgreSQL database ([github.com/pawl-jobs/pawl/postgres.At]). One that runs handlers calls Run:
+//
+//	svc, err := pawl.Open(ctx, sqlite.At("data"))
+//	Thumbnail.Handle(svc, func(ctx context.Context, j *pawl.Job[Resize]) (Thumb, error) {
+//		return shrink(ctx, j.Args.Image)
+//	})
+//	err = svc.Run(ctx)
+//
+// Any process that has opened the same database enqueues, and may wait for the result:
+//
+//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"})
+//	thumb, err := h.Wait(ctx)
+//
+// A handler runs at least once for each job. Its result counts once. After an error the job is
+// tried again with backoff; [Fail], [Snooze], [Block] and [Cancel] say otherwise. When a process
+// dies, another one takes its jobs, and that costs them no attempt.
+//
+// Reading and acting, such as lists, cancel, limits and recovery, is [Service.Jobs].
 package pawl
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// A Source opens what has the jobs. Packages sqlite and postgres make them.
+type Source func(ctx context.Context, log *slog.Logger) (*Database, error)
+
+// A Database has the jobs of a service.
+type Database struct {
+	Store  store.Store
+	Broker broker.Broker
+	Close  func() error // closes both
+}
+
+// A Service enqueues tasks and runs them. Its methods are safe for concurrent use.
+type Service struct {
+	jobs   *service.Service
+	db     *Database
+	around []func(service.Handler) service.Handler
+}
+
+// Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
+// is done.
+func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
+	o := opening{log: slog.Default()}
+	for _, set := range options {
+		set(&o)
+	}
+	db, err := at(ctx, o.log)
+	if err != nil {
+		return nil, err
+	}
+	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
+	return &Service{jobs: service.New(o.cfg), db: db, around: o.around}, nil
+}
+
+// An Option changes how a service is opened.
+type Option func(*opening)
+
+type opening struct {
+	cfg    service.Config
+	log    *slog.Logger
+	around []func(service.Handler) service.Handler
+}
+
+// Log is where the service says what operators should know; [slog.Default] by default.
+func Log(l *slog.Logger) Option { return func(o *opening) { o.log = l } }
+
+// Tenant is the tenant whose jobs the service enqueues, reads and runs; "default" by default.
+func Tenant(name string) Option {
+	return func(o *opening) { o.cfg.Tenant, o.cfg.Tenants = name, []string{name} }
+}
+
+// Principal is the user in whose name the service acts; "pawl" by default.
+func Principal(name string) Option { return func(o *opening) { o.cfg.Principal = name } }
+
+// Queues are the only queues whose jobs this process runs; all by default.
+func Queues(names ...string) Option { return func(o *opening) { o.cfg.Queues = names } }
+
+// Slots is how many tasks this process runs at once; 50 by default.
+func Slots(n int) Option {
+	return func(o *opening) { o.cfg.Slots = map[job.Lane]int{job.LaneTask: n} }
+}
+
+// Configure changes what else can be set.
+func Configure(change func(*service.Config)) Option { return func(o *opening) { change(&o.cfg) } }
+
+// Around puts middleware around every handler of the service. The first one is the outermost. See
+// [service.Handler].
+func Around(middleware ...func(service.Handler) service.Handler) Option {
+	return func(o *opening) { o.around = append(o.around, middleware...) }
+}
+
+// OnError calls f with each error, and each panic as a [service.PanicError], that a handler ended
+// with. Nothing is told of handlers that were interrupted, canceled or paused, or that snooze.
+func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
+	return Around(func(next service.Handler) service.Handler {
+		return func(ctx context.Context, t *service.TaskRun) (any, error) {
+			out, err := next(ctx, t)
+			if err != nil && service.IsFailure(ctx, err) {
+				f(ctx, t, err)
+			}
+			return out, err
+		}
+	})
+}
+
+// Jobs is the side of a service that reads and acts: it lists and shows jobs and follows their
+// events, cancels, pauses and submits them again, and has limits, queues and recovery.
+func (s *Service) Jobs() *service.Service { return s.jobs }
+
+// Run runs tasks until ctx ends, and then stops in good order: handlers may go on for 10 s, and
+// unfinished jobs go back to their queues as if nothing had happened. All handlers must be
+// registered before.
+func (s *Service) Run(ctx context.Context) error { return s.jobs.Run(ctx) }
+
+// Close closes the database.
+func (s *Service) Close() error { return s.db.Close() }

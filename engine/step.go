@@ -175,11 +175,7 @@ func (c leased) Err() error {
 func (r *Run) step(ctx context.Context, kind Kind) (o Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			data, err := json.Marshal(map[string]string{"stack": string(debug.Stack())})
-			if err != nil {
-				data = nil
-			}
-			o = Retry(job.Entry{Code: job.TaskPanicked, Message: fmt.Sprintf("panic: %v", p), Data: data})
+			o = Panicked(p, string(debug.Stack()))
 		}
 	}()
 	if r.Job.Program() && r.Job.State == job.ProcessingInputs && r.First() {
@@ -287,6 +283,15 @@ func Requeue(s job.State) Outcome { return Outcome{verb: verbRequeue, entry: job
 
 // Retry fails this attempt. While the job has attempts left, another one follows after a backoff.
 func Retry(e job.Entry) Outcome { return Outcome{verb: verbRetry, entry: e} }
+
+// Panicked is the outcome of a step that panicked with a value: Retry, with the stack in the history.
+func Panicked(value any, stack string) Outcome {
+	data, err := json.Marshal(map[string]string{"stack": stack})
+	if err != nil {
+		data = nil
+	}
+	return Retry(job.Entry{Code: job.TaskPanicked, Message: fmt.Sprintf("panic: %v", value), Data: data})
+}
 
 // Fail ends the job as FAILED, even if it has attempts left.
 func Fail(e job.Entry) Outcome {

@@ -12,7 +12,11 @@ import (
 // one is chosen from the jobs whose time has come and whose prerequisites have ended.
 type Order struct {
 	// Jobs with the same key go one after the other, also if their kinds differ.
-	Key string `json:"key" minLength:"1" maxLength:"255" example:"account-4711"`
+	Key string `json:"key,omitempty" maxLength:"255" example:"account-4711"`
+
+	// In place of key: tasks of one kind go one after the other if these fields of args are equal. A
+	// dot leads into a field.
+	Args []string `json:"args,omitempty" maxItems:"16" example:"[\"account\"]"`
 
 	// What decides which job goes first. created: the time of its submission. due: the time before
 	// which it does not start, or else its submission. A field of args, such as args.version: the
@@ -49,9 +53,15 @@ func (v *validation) order(s *Spec) {
 	if o == nil {
 		return
 	}
-	if o.Key == "" {
-		v.add("order.key", "", "is missing", "give a key")
+	switch {
+	case o.Key == "" && len(o.Args) == 0:
+		v.add("order.key", "", "is missing", "give a key, or fields of args")
+	case o.Key != "" && o.Args != nil:
+		v.add("order.args", "", "cannot be given together with key", "give one of them")
+	case o.Key == "" && s.kind() == KindApp:
+		v.add("order.args", "", "reads args, which a program does not have", "give a key")
 	}
+	v.fields("order.args", o.Args)
 	v.text("order.key", o.Key, 255)
 	switch field, of := strings.CutPrefix(o.By, byArgs); {
 	case o.By == "", o.By == byCreated, o.By == byDue:
@@ -72,7 +82,13 @@ func (v *validation) order(s *Spec) {
 }
 
 // OrderKey returns the key of the turn that the job takes because of its order.
-func (s *Spec) OrderKey() string { return inOrder + part(s.Order.Key) }
+func (s *Spec) OrderKey() (string, error) {
+	if s.Order.Key != "" {
+		return inOrder + part(s.Order.Key), nil
+	}
+	key, err := s.chosen(s.Order.Args)
+	return inOrder + s.kind() + "/" + key, err
+}
 
 // OrderOf returns the key of an order as specs name it, for the key of its turn.
 func OrderOf(key string) string { return names.Replace(strings.TrimPrefix(key, inOrder)) }

@@ -69,6 +69,10 @@ type Spec struct {
 	// The arguments of a task: any JSON, up to 1 MiB. A program has arguments instead.
 	Args json.RawMessage `json:"args,omitempty"`
 
+	// The version of the arguments of a task, where its program has several. A job with a newer
+	// version than a process knows waits for a process that knows it.
+	ArgsVersion int `json:"args_version,omitempty" minimum:"1" maximum:"1000000" example:"2"`
+
 	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script;
 	// see [Macros].
 
@@ -122,6 +126,10 @@ type Unique struct {
 	// runs for the first time. done: the submission is answered with it until it has ended.
 	// running: both jobs are accepted, and never run at once.
 	Until UniqueMode `json:"until,omitempty" enum:"start,done,running" default:"done"`
+
+	// With until: start, equal jobs never run at once either. So one may be in the queue while an
+	// equal one runs.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Patience says how long a job waits for a condition that blocks it. The condition decides about

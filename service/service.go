@@ -192,10 +192,16 @@ type Submission struct {
 	// List says that the author wrote a list: the path of each problem begins with jobs[i], even if
 	// the list has one job. With several jobs it always does.
 	List bool
+	// Through submits in place of the store, such as in a transaction of the caller; nil: the store
+	// does.
+	Through Through
 	// MayOwn reports whether the caller may submit jobs for an owner that a spec names; nil: for
 	// every owner.
 	MayOwn func(owner string) bool
 }
+
+// A Through inserts jobs. It tells the workers itself, once the jobs are there.
+type Through func(ctx context.Context, sub store.Submission) ([]store.Submitted, error)
 
 // Submit accepts jobs, all or none, and returns once they are durable. The answers are in the order
 // of the requests. An error of kind Invalid names every problem of every request; with several
@@ -223,9 +229,14 @@ func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec,
 	if err != nil {
 		return nil, err
 	}
-	answers, eff, err := s.cfg.Store.Submit(ctx, store.Submission{
-		Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: sub.Key, Jobs: jobs, Queues: queues,
-	})
+	rows := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: sub.Key, Jobs: jobs, Queues: queues}
+	var answers []store.Submitted
+	var eff store.Effects
+	if sub.Through != nil {
+		answers, err = sub.Through(ctx, rows)
+	} else {
+		answers, eff, err = s.cfg.Store.Submit(ctx, rows)
+	}
 	if err != nil {
 		return nil, sub.refused(err, jobs)
 	}
@@ -445,7 +456,10 @@ func (s *Service) setKeys(spec *job.Spec, n *store.New, keys *ownKeys) error {
 		if err != nil {
 			return err
 		}
-		n.Job.Order, n.Job.Rank = spec.OrderKey(), rank
+		if n.Job.Order, err = spec.OrderKey(); err != nil {
+			return err
+		}
+		n.Job.Rank = rank
 		if n.Job.Ties |= job.TieLimited; o.Failing == job.OrderPass {
 			n.Job.Ties |= job.TiePass
 		}
@@ -454,10 +468,11 @@ func (s *Service) setKeys(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	if u == nil {
 		return nil
 	}
-	if u.Until == job.WhileRunning {
+	if u.Alone || u.Until == job.WhileRunning {
 		key, err := spec.RunningKey()
-		n.Job.Limits = append(n.Job.Limits, key)
-		return err
+		if n.Job.Limits = append(n.Job.Limits, key); err != nil || !u.Alone {
+			return err
+		}
 	}
 	key, err := spec.UniqueKey()
 	n.Unique = append(slices.Clone(n.Unique), store.Unique{Mode: cmp.Or(u.Until, job.UntilDone), Key: key})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -220,6 +221,42 @@ type argsError struct {
 func (e *argsError) Error() string { return fmt.Sprintf("args do not fit kind %s: %v", e.kind, e.err) }
 func (e *argsError) Unwrap() error { return e.err }
 
+// ArgsError returns the error of a handler that cannot read the arguments of its job, which fails.
+func ArgsError(kind string, err error) error { return &argsError{kind, err} }
+
+// A PanicError is the error of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// caught returns h with an error in place of a panic.
+func caught(h Handler) Handler {
+	return func(ctx context.Context, t *TaskRun) (out any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				out, err = nil, &PanicError{p, string(debug.Stack())}
+			}
+		}()
+		return h(ctx, t)
+	}
+}
+
+// IsFailure reports whether a handler that ended with err has failed: it did not ask for another
+// run, and nobody stopped it.
+func IsFailure(ctx context.Context, err error) bool {
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, new(*snooze)), errors.As(err, new(*cancel)), job.Blocking(err) != nil:
+		return false
+	case errors.Is(cause, ErrTimedOut), errors.Is(cause, ErrStalled):
+		return true
+	default:
+		return cause == nil
+	}
+}
+
 // A HandleOption says more about how the tasks of a kind run.
 type HandleOption func(*handling)
 
@@ -260,7 +297,7 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		t.beat = func() { timer.Reset(h.stall) }
 	}
 	defer t.finish()
-	call := h.handler
+	call := caught(h.handler)
 	for i := range h.around {
 		call = h.around[len(h.around)-1-i](call)
 	}
@@ -301,6 +338,7 @@ func (h *handling) failed(ctx context.Context, err error) engine.Outcome {
 	var p *permanent
 	var z *snooze
 	var x *cancel
+	var panicked *PanicError
 	switch b := job.Blocking(err); {
 	case b != nil:
 		if err := b.Check(); err != nil {
@@ -310,6 +348,8 @@ func (h *handling) failed(ctx context.Context, err error) engine.Outcome {
 			})
 		}
 		return engine.Block(b)
+	case errors.As(err, &panicked):
+		return engine.Panicked(panicked.Value, panicked.Stack)
 	case errors.As(err, &z):
 		return engine.Snooze(z.wait, job.Entry{Message: err.Error()})
 	case errors.As(err, &x):

@@ -45,7 +45,10 @@ func inOrder(o job.Order, args string) option {
 		if err != nil {
 			panic(err)
 		}
-		n.Job.Order, n.Job.Rank = spec.OrderKey(), rank
+		if n.Job.Order, err = spec.OrderKey(); err != nil {
+			panic(err)
+		}
+		n.Job.Rank = rank
 		if n.Job.Ties |= job.TieLimited; o.Failing == job.OrderPass {
 			n.Job.Ties |= job.TiePass
 		}

@@ -65,8 +65,11 @@ func (c *checker) turns(ctx context.Context) {
 				c.waited++
 			}
 		}
-		if spec.Order != nil && j.Order != spec.OrderKey() {
-			c.breaks("order: job %s (%s) is to be in %s, and is in %q", j.ID, j.ExternalID, spec.OrderKey(), j.Order)
+		if spec.Order == nil {
+			continue
+		}
+		if key, err := spec.OrderKey(); err != nil || j.Order != key {
+			c.breaks("order: job %s (%s) is to be in %s, and is in %q: %v", j.ID, j.ExternalID, key, j.Order, err)
 		}
 	}
 }

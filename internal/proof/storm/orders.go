@@ -31,7 +31,11 @@ func (s *storm) inOrder(i int, spec *job.Spec) (key string) {
 		o.Failing = job.OrderPass
 	}
 	spec.Order = o
-	return spec.OrderKey()
+	key, err := spec.OrderKey()
+	if err != nil {
+		panic(err) // no storm has such args
+	}
+	return key
 }
 
 // A going is a time in which a job was the one that went of its order, by its history.

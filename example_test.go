@@ -1,0 +1,234 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/sqlite"
+)
+
+// quiet keeps what services log out of the examples.
+var quiet = pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil)))
+
+// open opens a service in a folder of its own; closing it removes the folder.
+func open(ctx context.Context, options ...pawl.Option) (*pawl.Service, func()) {
+	dir, err := os.MkdirTemp("", "pawl")
+	if err != nil {
+		panic(err)
+	}
+	svc, err := pawl.Open(ctx, sqlite.At(dir), append(options, quiet)...)
+	if err != nil {
+		panic(err)
+	}
+	return svc, func() {
+		svc.Close()
+		os.RemoveAll(dir)
+	}
+}
+
+// start runs the service until the function that it returns is called.
+func start(ctx context.Context, svc *pawl.Service) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- svc.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			panic(err)
+		}
+	}
+}
+
+type Resize struct {
+	Image string `json:"image"`
+	Width int    `json:"width"`
+}
+
+type Thumb struct {
+	URL string `json:"url"`
+}
+
+// Thumbnail is declared once. Those who enqueue it and those who handle it share it.
+var Thumbnail = pawl.Task[Resize, Thumb]{Kind: "thumbnail", Unique: pawl.UntilStart("image")}
+
+func Example() {
+	ctx := context.Background()
+	svc, done := open(ctx) // pawl.Open(ctx, sqlite.At("data"))
+	defer done()
+
+	Thumbnail.Handle(svc, func(ctx context.Context, j *pawl.Job[Resize]) (Thumb, error) {
+		return Thumb{URL: "/small/" + j.Args.Image}, nil
+	})
+	defer start(ctx, svc)() // go svc.Run(ctx)
+
+	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png", Width: 100})
+	if err != nil {
+		panic(err)
+	}
+	thumb, err := h.Wait(ctx)
+	fmt.Println(thumb.URL, err)
+	// Output: /small/cat.png <nil>
+}
+
+// Equal jobs are one job until it starts: an image that changes twice is shrunk once.
+func ExampleUntilStart() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	first, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png", Width: 100})
+	if err != nil {
+		panic(err)
+	}
+	second, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png", Width: 200})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(second.ID == first.ID, second.Existed)
+	// Output: true true
+}
+
+// A handler that was interrupted goes on where its last checkpoint was.
+func ExampleJob_checkpoint() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	count := pawl.Task[[]string, int]{Kind: "count"}
+	count.Handle(svc, func(ctx context.Context, j *pawl.Job[[]string]) (int, error) {
+		var at struct{ Next, Words int }
+		if _, err := j.Restore(&at); err != nil {
+			return 0, err
+		}
+		for at.Next < len(j.Args) {
+			at.Words += len(strings.Fields(j.Args[at.Next]))
+			at.Next++
+			if err := j.Checkpoint(ctx, at); err != nil {
+				return 0, err
+			}
+			j.Progress(int64(at.Next), int64(len(j.Args)), "counting")
+			if j.Attempt() == 1 && at.Next == 2 {
+				return 0, errors.New("something went wrong in the middle")
+			}
+		}
+		return at.Words, nil
+	})
+	defer start(ctx, svc)()
+
+	h, err := count.Enqueue(ctx, svc, []string{"one two", "three", "four five six"})
+	if err != nil {
+		panic(err)
+	}
+	words, err := h.Wait(ctx)
+	j, _ := h.Job(ctx)
+	fmt.Println(words, "words in", j.Attempt, "attempts", err)
+	// Output: 6 words in 2 attempts <nil>
+}
+
+// An error that another attempt would not mend ends the job.
+func ExampleFail() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	charge := pawl.Task[int, struct{}]{Kind: "charge"}
+	charge.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) (struct{}, error) {
+		return struct{}{}, pawl.Fail(errors.New("the card is no longer valid"))
+	})
+	defer start(ctx, svc)()
+
+	h, err := charge.Enqueue(ctx, svc, 100)
+	if err != nil {
+		panic(err)
+	}
+	_, err = h.Wait(ctx)
+	var ended *pawl.Ended
+	if errors.As(err, &ended) {
+		fmt.Println(ended.State, ended.Code, ended.Message)
+	}
+	// Output: FAILED TASK_FAILED the card is no longer valid
+}
+
+// A job that comes too early is called again later, and no attempt is spent.
+func ExampleSnooze() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	report := pawl.Task[string, string]{Kind: "report"}
+	asked := 0
+	report.Handle(svc, func(ctx context.Context, j *pawl.Job[string]) (string, error) {
+		if asked++; asked < 3 {
+			return "", pawl.Snooze(time.Millisecond)
+		}
+		return fmt.Sprintf("%s in attempt %d", j.Args, j.Attempt()), nil
+	})
+	defer start(ctx, svc)()
+
+	h, err := report.Enqueue(ctx, svc, "ready")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(h.Wait(ctx))
+	// Output: ready in attempt 1 <nil>
+}
+
+// A job may find that it is not wanted any more.
+func ExampleCancel() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	remind := pawl.Task[string, struct{}]{Kind: "remind"}
+	remind.Handle(svc, func(ctx context.Context, j *pawl.Job[string]) (struct{}, error) {
+		return struct{}{}, pawl.Cancel("the invoice is paid")
+	})
+	defer start(ctx, svc)()
+
+	h, err := remind.Enqueue(ctx, svc, "invoice 17")
+	if err != nil {
+		panic(err)
+	}
+	_, err = h.Wait(ctx)
+	fmt.Println(errors.Is(err, pawl.ErrCanceled), err.(*pawl.Ended).Message)
+	// Output: true the invoice is paid
+}
+
+// Middleware is a function around the handler; OnError is one that is told of failures.
+func ExampleAround() {
+	ctx := context.Background()
+	svc, done := open(ctx,
+		pawl.OnError(func(_ context.Context, t *service.TaskRun, err error) {
+			fmt.Printf("%s, attempt %d: %v\n", t.Job.Kind, t.Job.Attempt, err)
+		}),
+		pawl.Around(func(next service.Handler) service.Handler {
+			return func(ctx context.Context, t *service.TaskRun) (any, error) {
+				fmt.Println("before", t.Job.Kind)
+				return next(ctx, t)
+			}
+		}))
+	defer done()
+
+	oops := pawl.Task[int, struct{}]{Kind: "oops"}
+	oops.Handle(svc, func(context.Context, *pawl.Job[int]) (struct{}, error) {
+		return struct{}{}, pawl.Fail(errors.New("no"))
+	})
+	defer start(ctx, svc)()
+
+	h, err := oops.Enqueue(ctx, svc, 1)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = h.Wait(ctx)
+	// Output:
+	// before oops
+	// oops, attempt 1: no
+}

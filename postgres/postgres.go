@@ -1,0 +1,99 @@
+// Package postgres keeps the jobs of a Go program in a PostgreSQL database, version 15 or newer,
+// where any number of processes share them.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/store/postgres"
+)
+
+// At is a database, as a URL or as keywords and values. Pawl's tables are in the schema pawl, which
+// is made if it is not there. A process that runs tasks has a connection that listens, and up to 12
+// others.
+func At(dsn string, options ...Option) pawl.Source {
+	o := opening{dsn: dsn}
+	for _, set := range options {
+		set(&o)
+	}
+	return o.open
+}
+
+// Like is the database of a pool. Pawl needs connections of its own, which are made as those of the
+// pool are.
+func Like(pool *pgxpool.Pool, options ...Option) pawl.Source {
+	return At(pool.Config().ConnString(), options...)
+}
+
+// An Option changes how a database is opened.
+type Option func(*opening)
+
+type opening struct {
+	dsn, listen, schema string
+	pooled              bool
+	conns               int
+}
+
+// Schema is the schema that has Pawl's tables; "pawl" by default.
+func Schema(name string) Option { return func(o *opening) { o.schema = name } }
+
+// Pooled says that the DSN leads through a pooler in transaction mode, such as PgBouncer. listen
+// leads to PostgreSQL itself, for the one connection that listens.
+func Pooled(listen string) Option {
+	return func(o *opening) { o.pooled, o.listen = true, listen }
+}
+
+// Conns is how many connections calls may use at the same time; 8 by default.
+func Conns(n int) Option { return func(o *opening) { o.conns = n } }
+
+func (o *opening) open(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
+	if err := o.migrate(ctx); err != nil {
+		return nil, err
+	}
+	listen := pgnotify.Config{DSN: o.dsn, Schema: o.schema, Log: log}
+	if !o.pooled || o.listen != "" {
+		listen.Params = postgres.Params() // a pooler would refuse them
+	}
+	if o.listen != "" {
+		listen.DSN = o.listen
+	}
+	bus, err := pgnotify.Open(ctx, listen)
+	if err != nil {
+		return nil, err
+	}
+	st, err := postgres.Open(ctx, o.dsn, postgres.Options{
+		Schema: o.schema, Pooled: o.pooled, Conns: o.conns, Log: log, Renewals: bus.Do,
+	})
+	if err != nil {
+		bus.Close()
+		return nil, err
+	}
+	return &pawl.Database{Store: st, Broker: bus, Close: func() error {
+		defer bus.Close()
+		return st.Close()
+	}}, nil
+}
+
+// migrate makes the schema where there is none. One that is there is brought up to date by an
+// operator, with pawl database migrate.
+func (o *opening) migrate(ctx context.Context) error {
+	dsn := o.dsn
+	if o.listen != "" {
+		dsn = o.listen
+	}
+	m, err := postgres.NewMigrator(dsn, o.schema)
+	if err != nil {
+		return err
+	}
+	v, err := m.Version(ctx)
+	if err == nil && v.Version == 0 {
+		err = m.Up(ctx)
+	}
+	return errors.Join(err, m.Close())
+}
