@@ -52,6 +52,7 @@ type Service struct {
 	jobs   *service.Service
 	db     *Database
 	around []func(service.Handler) service.Handler
+	knows  map[string]bool // testers of versions of arguments
 }
 
 // Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
@@ -66,7 +67,7 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 		return nil, err
 	}
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
-	return &Service{jobs: service.New(o.cfg), db: db, around: o.around}, nil
+	return &Service{jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}}, nil
 }
 
 // An Option changes how a service is opened.
@@ -127,7 +128,12 @@ func (s *Service) Jobs() *service.Service { return s.jobs }
 // Run runs tasks until ctx ends, and then stops in good order: handlers may go on for 10 s, and
 // unfinished jobs go back to their queues as if nothing had happened. All handlers must be
 // registered before.
-func (s *Service) Run(ctx context.Context) error { return s.jobs.Run(ctx) }
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.tryVersions(ctx); err != nil {
+		return err
+	}
+	return s.jobs.Run(ctx)
+}
 
 // Close closes the database.
 func (s *Service) Close() error { return s.db.Close() }

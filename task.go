@@ -84,9 +84,17 @@ func unique(until job.UniqueMode, fields []string) Unique {
 // Order says which jobs go one after the other.
 type Order struct{ o *job.Order }
 
-// InOrder makes jobs whose arguments have the same field go one after the other, in the order of
+// InOrder makes jobs whose arguments have the same fields go one after the other, in the order of
 // their submission. A job that fails and is tried again holds the others up.
-func InOrder(field string) Order { return Order{&job.Order{Args: []string{field}}} }
+func InOrder(fields ...string) Order { return Order{&job.Order{Args: fields}} }
+
+// By returns o in another order: due, the time before which a job does not start, or a field of the
+// arguments, such as args.version, the least first.
+func (o Order) By(what string) Order {
+	other := *o.o
+	other.By = what
+	return Order{&other}
+}
 
 // Passing returns o with jobs that go on while the one before them is in trouble.
 func (o Order) Passing() Order {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/service"
 )
@@ -28,8 +29,30 @@ func newerArgs(kind string, has, known int) error {
 // until there is one that does.
 func (s *Service) knowVersions(kind string, version int) {
 	for v := 2; v <= version; v++ {
-		service.HandleTester(s.jobs, knows(kind, v), func(context.Context, map[string]string) error { return nil })
+		name := knows(kind, v)
+		s.knows[recovery.FuncPrefix+name] = true
+		service.HandleTester(s.jobs, name, func(context.Context, map[string]string) error { return nil })
 	}
+}
+
+// tryVersions has the jobs tested at once that wait for a version that this process knows.
+func (s *Service) tryVersions(ctx context.Context) error {
+	if len(s.knows) == 0 {
+		return nil
+	}
+	blocked, err := s.jobs.Blocked(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range blocked {
+		if !s.knows[g.Tester] {
+			continue
+		}
+		if _, err := s.jobs.ActOnGroup(ctx, groups.TryNow, g.Key); err != nil && job.KindOf(err) != job.NotFound {
+			return err
+		}
+	}
+	return nil
 }
 
 // knows is the name of the tester of a version of a kind, which is short enough for one.

@@ -1,0 +1,51 @@
+// Command fieldwire processes blogs as Fieldwire's pipeline of unique jobs does: a blog that changes
+// many times is processed once, never twice at once, and in order.
+//
+//	go run ./examples/fieldwire
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/sqlite"
+)
+
+type blog struct {
+	ID int `json:"blog_id"`
+}
+
+var process = pawl.Task[blog, string]{
+	Kind:   "blog",
+	Unique: pawl.UntilStart("blog_id").Alone(), // one waits, one runs, and no more
+	Order:  pawl.InOrder("blog_id").By("due"),  // first ready, first served
+	Retry:  &job.RetryPolicy{MaxAttempts: 5},   // with exponential backoff
+	Stall:  time.Minute,                        // a handler that says nothing for so long is stopped
+}
+
+func main() {
+	ctx := context.Background()
+	svc, err := pawl.Open(ctx, sqlite.At("fieldwire"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	process.Handle(svc, func(ctx context.Context, j *pawl.Job[blog]) (string, error) {
+		return fmt.Sprintf("blog %d, processed by job %s", j.Args.ID, j.ID().Short()), j.Heartbeat(ctx)
+	})
+	var handles []*pawl.Handle[string]
+	for i := range 9 { // three blogs change three times each
+		h, err := process.Enqueue(ctx, svc, blog{i % 3}, pawl.After(100*time.Millisecond))
+		if err != nil {
+			log.Fatal(err)
+		}
+		handles = append(handles, h)
+	}
+	go svc.Run(ctx) //nolint:errcheck // it runs as long as the program
+	for _, h := range handles {
+		fmt.Println(h.Wait(ctx))
+	}
+}

@@ -1,0 +1,246 @@
+package pawl_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/postgres"
+	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/sqlite"
+)
+
+// everywhere runs a test on each database.
+func everywhere(t *testing.T, f func(t *testing.T, at pawl.Source)) {
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, sqlite.At(t.TempDir())) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, postgres.At(testenv.Postgres(t).Database(t))) })
+}
+
+func opened(t *testing.T, at pawl.Source, options ...pawl.Option) *pawl.Service {
+	t.Helper()
+	svc, err := pawl.Open(t.Context(), at, append(options, quiet)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := svc.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return svc
+}
+
+// running runs a service until the end of the test, or until the function that it returns is
+// called.
+func running(t *testing.T, svc *pawl.Service) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	stop = func() {
+		if cancel(); ended == nil {
+			return
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		ended = nil
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func enqueue[A, R any](t *testing.T, task pawl.Task[A, R], svc *pawl.Service, args A, options ...pawl.EnqueueOption) *pawl.Handle[R] {
+	t.Helper()
+	h, err := task.Enqueue(t.Context(), svc, args, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// Fieldwire's job: one of equal jobs waits while one runs, and no more.
+func TestUniqueUntilStartAndAlone(t *testing.T) {
+	everywhere(t, func(t *testing.T, at pawl.Source) {
+		svc := opened(t, at)
+		begun, end := make(chan int), make(chan struct{})
+		blog := pawl.Task[map[string]int, int]{
+			Kind: "blog", Unique: pawl.UntilStart("blog").Alone(), Order: pawl.InOrder("blog"),
+		}
+		blog.Handle(svc, func(ctx context.Context, j *pawl.Job[map[string]int]) (int, error) {
+			begun <- j.Args["n"]
+			<-end
+			return j.Args["n"], nil
+		})
+		running(t, svc)
+		first := enqueue(t, blog, svc, map[string]int{"blog": 1, "n": 1})
+		<-begun
+		second := enqueue(t, blog, svc, map[string]int{"blog": 1, "n": 2})
+		third := enqueue(t, blog, svc, map[string]int{"blog": 1, "n": 3})
+		other := enqueue(t, blog, svc, map[string]int{"blog": 2, "n": 4})
+		if second.ID == first.ID || second.Existed || third.ID != second.ID || !third.Existed {
+			t.Errorf("first %s, second %s, third %s", first.ID, second.ID, third.ID)
+		}
+		if n := <-begun; n != 4 {
+			t.Errorf("%d began while 1 runs, want 4: a job of another blog", n)
+		}
+		close(end)
+		if n := <-begun; n != 2 {
+			t.Errorf("%d began after 1, want 2", n)
+		}
+		for _, h := range []*pawl.Handle[int]{first, second, other} {
+			if _, err := h.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Equal JSON values make equal jobs, however their numbers are written.
+func TestEqualNumbers(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	task := pawl.Task[json.RawMessage, int]{Kind: "sum", Unique: pawl.UntilDone()}
+	one := enqueue(t, task, svc, json.RawMessage(`{"a":1,"b":[100,-0.5]}`))
+	for _, same := range []string{`{"b":[1e2,-5e-1],"a":1.0}`, `{"a":1e0,"b":[0.1e+3,-0.50]}`} {
+		if h := enqueue(t, task, svc, json.RawMessage(same)); h.ID != one.ID {
+			t.Errorf("%s is another job", same)
+		}
+	}
+	for _, other := range []string{`{"a":1,"b":[100,0.5]}`, `{"a":10,"b":[100,-0.5]}`, `{"a":"1","b":[100,-0.5]}`} {
+		if h := enqueue(t, task, svc, json.RawMessage(other)); h.ID == one.ID {
+			t.Errorf("%s is the same job", other)
+		}
+	}
+}
+
+// A process that dies or stops leaves what its handler has kept.
+func TestGoesOnFromItsCheckpoint(t *testing.T) {
+	everywhere(t, func(t *testing.T, at pawl.Source) {
+		svc := opened(t, at, pawl.Configure(func(c *service.Config) { c.Grace = -1 }))
+		reached := make(chan struct{}, 1)
+		walk := pawl.Task[int, []int]{Kind: "walk"}
+		walk.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) ([]int, error) {
+			var pages []int
+			found, err := j.Restore(&pages)
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				return pages, nil
+			}
+			if err := j.Checkpoint(ctx, []int{1, 2, 3}); err != nil {
+				return nil, err
+			}
+			j.Progress(3, 9, "pages")
+			reached <- struct{}{}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		stop := running(t, svc)
+		h := enqueue(t, walk, svc, 9)
+		<-reached
+		v, err := svc.Jobs().View(t.Context(), h.ID)
+		for err == nil && v.Progress == nil { // it is told a little later
+			v, err = svc.Jobs().View(t.Context(), h.ID)
+		}
+		if err != nil || *v.Progress != (job.Progress{What: "pages", Done: 3, Total: 9}) {
+			t.Errorf("progress %v, %v", v.Progress, err)
+		}
+		stop()
+		running(t, svc)
+		pages, err := h.Wait(t.Context())
+		if err != nil || fmt.Sprint(pages) != "[1 2 3]" {
+			t.Errorf("%v, %v", pages, err)
+		}
+		if j, err := h.Job(t.Context()); err != nil || j.Attempt != 1 {
+			t.Errorf("attempt %d, %v", j.Attempt, err)
+		}
+	})
+}
+
+// A handler that gives no sign of life is told to stop, and its attempt has failed.
+func TestStalled(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	hang := pawl.Task[int, int]{Kind: "hang", Stall: 50 * time.Millisecond, Retry: &job.RetryPolicy{MaxAttempts: 1}}
+	hang.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) (int, error) {
+		for range 5 {
+			if err := j.Heartbeat(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		<-ctx.Done()
+		return 0, j.Heartbeat(ctx)
+	})
+	running(t, svc)
+	_, err := enqueue(t, hang, svc, 1).Wait(t.Context())
+	var ended *pawl.Ended
+	if !errors.As(err, &ended) || ended.Code != job.TaskStalled || !strings.Contains(ended.Message, pawl.ErrStalled.Error()) {
+		t.Errorf("%v", err)
+	}
+}
+
+type greetV1 struct{ Name string }
+
+type greetV2 struct{ First, Last string }
+
+// Jobs of an older version are brought up to date. Those of a newer one wait for a process that
+// knows it.
+func TestVersionsOfArguments(t *testing.T) {
+	everywhere(t, func(t *testing.T, at pawl.Source) {
+		svc := opened(t, at, pawl.Configure(func(c *service.Config) { c.Grace = -1 }))
+		old := pawl.Task[greetV1, string]{Kind: "greet"}
+		new := pawl.Task[greetV2, string]{
+			Kind: "greet", Version: 2,
+			Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(args json.RawMessage) (json.RawMessage, error) {
+				var was greetV1
+				if err := json.Unmarshal(args, &was); err != nil {
+					return nil, err
+				}
+				first, last, _ := strings.Cut(was.Name, " ")
+				return json.Marshal(greetV2{first, last})
+			}},
+		}
+		old.Handle(svc, func(_ context.Context, j *pawl.Job[greetV1]) (string, error) { return j.Args.Name, nil })
+		stop := running(t, svc)
+		newer := enqueue(t, new, svc, greetV2{"Ada", "Lovelace"})
+		var j job.Job
+		for e, err := range svc.Jobs().Events(t.Context(), newer.ID, "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.State == job.Blocked {
+				break
+			}
+		}
+		if j, _ = newer.Job(t.Context()); j.Code != job.ArgsUnreadable || !strings.Contains(j.Message, "have version 2 of kind greet") {
+			t.Errorf("%s: %s", j.Code, j.Message)
+		}
+		older := enqueue(t, old, svc, greetV1{"Grace Hopper"}, pawl.After(time.Hour))
+		stop()
+
+		// the same database, another build
+		new.Handle(svc, func(_ context.Context, j *pawl.Job[greetV2]) (string, error) {
+			return j.Args.Last + ", " + j.Args.First, nil
+		})
+		running(t, svc)
+		now := enqueue(t, old, svc, greetV1{"Grace Hopper"})
+		for want, h := range map[string]*pawl.Handle[string]{"Lovelace, Ada": newer, "Hopper, Grace": now} {
+			if got, err := h.Wait(t.Context()); got != want || err != nil {
+				t.Errorf("%q, %v, want %q", got, err, want)
+			}
+		}
+		if _, err := svc.Jobs().Cancel(t.Context(), older.ID); err != nil {
+			t.Error(err)
+		}
+		if _, err := older.Wait(t.Context()); !errors.Is(err, pawl.ErrCanceled) {
+			t.Errorf("%v", err)
+		}
+	})
+}
