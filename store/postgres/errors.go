@@ -15,6 +15,7 @@ import (
 const (
 	codeRefused        = "PW001"
 	codeLimits         = "PW002" // of a submission: the limits have changed
+	codeIsolation      = "PW003" // of enqueue: the caller's transaction has another isolation level
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
 	codeUnique         = "23505"
@@ -79,6 +80,8 @@ func classify(err error) error {
 			"database: it was refused %d times to avoid a deadlock or a conflict: %w", mostTries, err)
 	case code == codeLimits:
 		return job.Errorf(job.Unavailable, "limits are being changed while jobs are submitted: %w", err)
+	case code == codeIsolation:
+		return job.Errorf(job.Invalid, "%w: begin it with READ COMMITTED", err)
 	case code == codeReadOnly:
 		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the "+
 			"primary, or all servers with target_session_attrs=read-write: %w", err)

@@ -119,7 +119,9 @@ func (m migrationFiles) Open(name string) (fs.File, error) {
 		return file, err
 	}
 	text, err := io.ReadAll(file)
-	return migrationFile{file, strings.NewReader(inSchema(string(text), m.schema))}, err
+	in := inSchema(string(text), m.schema)
+	in = strings.ReplaceAll(in, "{writers}", strconv.FormatInt(writersOf(m.schema), 10))
+	return migrationFile{file, strings.NewReader(in)}, err
 }
 
 type migrationFile struct {

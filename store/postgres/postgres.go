@@ -210,8 +210,10 @@ func (s *Store) prelude(t *tx) (qs []*query) {
 func as(tenant string) *query { return do("SELECT set_config('job.tenant', $1, true)", tenant) }
 
 // writers is the key of the lock that all writers of events share; see [horizon]. It has 32 bits.
-func (s *Store) writers() int64 {
-	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + s.o.Schema)))
+func (s *Store) writers() int64 { return writersOf(s.o.Schema) }
+
+func writersOf(schema string) int64 {
+	return int64(crc32.ChecksumIEEE([]byte("pawl events of " + schema)))
 }
 
 const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lock_timeout', '10s', true),

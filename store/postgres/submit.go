@@ -296,7 +296,7 @@ func (in *insertion) labels() (l labelRows) {
 // The limits are as they are believed to be in the snapshot of this statement, and so in the order
 // of transactions: a job that does not know of a limit stands before it. What limits ask of each
 // row is left out of its text: a job without one does not pay for it.
-var insertJobs = inserting(false)
+var insertJobs = inserting(false, ord)
 
 // insertLimited is insertJobs for jobs some of which are under limits. If this transaction has the
 // turns lock, no job waits for a key, and there are enough turns for all its jobs, these have their
@@ -305,9 +305,10 @@ var insertJobs = inserting(false)
 //
 //	32 keys of its turns  33 the key that it waits for first  34 the key of its order
 //	35 its rank there, as [job.Job.RankAt] says
-var insertLimited = inserting(true)
+var insertLimited = inserting(true, ord)
 
-func inserting(limited bool) string {
+// inserting is the statement that inserts jobs. ord is where their events stand in the order of all.
+func inserting(limited bool, ord string) string {
 	microsOf := func(time string) string {
 		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`
 	}

@@ -250,8 +250,7 @@ func (l *existing) known(n *store.New) (a store.Submitted, known bool, err error
 	}()
 	if st, there := l.external[n.Job.ExternalID]; there {
 		if !bytes.Equal(st.fingerprint, n.Fingerprint[:]) {
-			return a, false, job.Errorf(job.Conflict,
-				"external_id %q belongs to job %s, which was another request: use a new one", n.Job.ExternalID, st.ID)
+			return a, false, externalTaken(n.Job.ExternalID, st.ID)
 		}
 		return st.existed(), true, nil
 	}
@@ -277,11 +276,7 @@ func (l *existing) known(n *store.New) (a store.Submitted, known bool, err error
 			return a, false, errAgain
 		}
 		l.holders[k] = n.Job.ID
-		if k.mode == job.UntilStart {
-			n.Job.Ties |= job.TieUniqueStart
-		} else {
-			n.Job.Ties |= job.TieUniqueDone
-		}
+		n.Job.Ties |= tieOf(k.mode)
 	}
 	return a, false, nil
 }

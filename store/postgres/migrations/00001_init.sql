@@ -452,6 +452,215 @@ CREATE FUNCTION pawl.refuse(what text, code text) RETURNS boolean LANGUAGE plpgs
 $$ BEGIN RAISE EXCEPTION USING ERRCODE = code, MESSAGE = what; END $$;
 -- +goose StatementEnd
 
+-- The statement by which Submit inserts jobs (store/postgres/submit.go), for enqueue. A test holds the
+-- two together, and writes this one.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[], text[],
+    int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
+    bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint)
+RETURNS TABLE (job uuid, due timestamptz, owed boolean, later boolean) LANGUAGE sql VOLATILE AS $insert$
+WITH x AS MATERIALIZED (
+	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, $36::bigint AS ord
+	WHERE CASE WHEN $29::text[] IS NULL THEN true
+		WHEN ARRAY(SELECT l.key FROM pawl.limits l WHERE l.tenant = $1 AND l.key = ANY ($29::text[]) ORDER BY l.key)
+			= $30::text[] COLLATE "C" THEN true
+		ELSE pawl.refuse('the limits have changed', 'PW002') END
+), given AS MATERIALIZED (
+	SELECT u.*, x.now, x.ord, rank.at, CASE WHEN d.due > x.now
+		THEN d.due END AS due, coalesce(d.due > x.now, false) OR coalesce(u.needs > 0, false)
+			OR u.broken IS TRUE AS shut
+	FROM x CROSS JOIN unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+		$10::text[], $11::int[], $12::int[],
+		$13::text[], $14::bytea[], $15::uuid[], $16::text[], $17::json[], $18::json[], $19::json[],
+			$20::interval[], $21::timestamptz[],
+		$22::int[], $23::int[], $24::bool[], $31::text[], $32::text[], $33::text[], $34::text[], $35::text[])
+		u(id, owner, kind, name, stem, app, queue, machine, priority, max_attempts, external_id, fingerprint,
+			parent, trace, labels, notes,
+			request, delay, given, needs, ties, broken, watch, limits, first, ordered, rank)
+	CROSS JOIN LATERAL (SELECT CASE WHEN u.delay IS NOT NULL THEN x.now + u.delay ELSE u.given END AS due) d
+	CROSS JOIN LATERAL (SELECT CASE
+		WHEN u.ordered IS NULL OR u.rank <> 'due' THEN u.rank
+		WHEN u.rank IS NULL THEN lpad(greatest(0, extract(epoch FROM x.now) * 1000000)::bigint::text, 18, '0') || u.id::text
+		ELSE lpad(greatest(0, extract(epoch FROM coalesce(d.due, x.now)) * 1000000)::bigint::text, 18, '0') END AS at) rank
+), wants AS MATERIALIZED (
+	SELECT g.id, g.owner, CASE WHEN g.kind = 'app' THEN 'ahead/' ELSE '' END || l.key AS key, true AS enough
+	FROM given g CROSS JOIN LATERAL unnest(g.limits::text[]) l(key) WHERE (SELECT nullif(current_setting('job.payer', true), '')) = $1 AND NOT g.shut
+		AND g.ordered IS NULL
+	UNION ALL
+	SELECT g.id, g.owner, g.ordered, g.limits IS NULL FROM given g WHERE (SELECT nullif(current_setting('job.payer', true), '')) = $1 AND NOT g.shut
+		AND g.ordered IS NOT NULL
+), keys AS MATERIALIZED (
+	SELECT k.key, k.n <= k.free AND NOT k.waited AS fits, k.free <= 0 AS full FROM (
+		SELECT w.key, count(*) AS n, CASE WHEN regexp_replace(w.key, '^ahead/', '') = ANY (ARRAY(SELECT o.key FROM pawl.lines_owed o WHERE o.tenant = (SELECT nullif(current_setting('job.payer', true), '')))) THEN 0 ELSE coalesce((
+		SELECT CASE WHEN NOT starts_with(w.key, 'ahead/') THEN m.most WHEN m.ahead > 0 THEN m.ahead
+			ELSE 2 * m.most END
+		FROM pawl.limits m WHERE m.tenant = (SELECT nullif(current_setting('job.payer', true), ''))
+			AND m.key IN (regexp_replace(w.key, '^ahead/', ''), regexp_replace(regexp_replace(w.key, '^ahead/', ''), '[^/]*$', '*')) ORDER BY m.key <> regexp_replace(w.key, '^ahead/', '') LIMIT 1),
+		CASE WHEN starts_with(w.key, 'order/') THEN 1 WHEN starts_with(regexp_replace(w.key, '^ahead/', ''), 'unique/') THEN CASE
+			WHEN starts_with(w.key, 'ahead/') THEN 2 ELSE 1 END ELSE 1000000000 END) END
+		- (SELECT count(*)::int FROM pawl.turns t WHERE t.tenant = (SELECT nullif(current_setting('job.payer', true), '')) AND t.key = w.key) AS free,
+			EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = w.key) AS waited
+		FROM wants w GROUP BY w.key OFFSET 0
+	) k
+), going AS MATERIALIZED (
+	SELECT w.id FROM wants w GROUP BY w.id
+		HAVING bool_and(w.enough AND w.key IN (SELECT k.key FROM keys k WHERE k.fits))
+), new AS MATERIALIZED (
+	SELECT g.*, g.shut OR g.first IS NOT NULL AND NOT g.goes AS gated,
+		coalesce(g.ties, 0) | CASE WHEN NOT g.goes THEN 0 WHEN g.ordered IS NOT NULL THEN 256
+			WHEN g.kind = 'app' THEN 16 ELSE 32 END AS tied,
+		CASE WHEN NOT g.shut AND NOT g.goes THEN g.first END AS line
+	FROM (SELECT g.*, g.id IN (SELECT o.id FROM going o) AS goes FROM given g OFFSET 0) g
+), spec AS (
+	INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, watch, priority, max_attempts,
+		created, external_id,
+		fingerprint, parent, trace, labels, notes, request)
+	SELECT n.id, $1, n.owner, n.kind, n.name, n.stem, coalesce(n.app, ''), n.queue, coalesce(n.machine, ''),
+		coalesce(n.watch, ''), n.priority, n.max_attempts, n.now,
+		n.external_id, n.fingerprint, n.parent, coalesce(n.trace, ''), n.labels, n.notes, n.request
+	FROM new n
+), job AS (
+	INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, watch, priority, created, state, custody, epoch, n, ord,
+		lane, attempt, since,
+		due, needs, ties, limits, line, owner, ordered, rank)
+	SELECT n.id, $1, n.kind, n.queue, coalesce(n.machine, ''), coalesce(n.watch, ''), n.priority, n.now,
+		CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated THEN 'gate' ELSE 'ready' END,
+		1, 1, n.ord, CASE WHEN n.kind = 'app' THEN 'prepare' ELSE 'task' END, 1, n.now,
+		n.due, coalesce(n.needs, 0), n.tied, n.limits::text[], n.line, CASE WHEN n.limits IS NOT NULL
+			OR n.ordered IS NOT NULL THEN n.owner END, n.ordered, n.at
+	FROM new n
+), history AS (
+	INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
+	SELECT n.id, 1, $1, n.ord, 0, CASE WHEN n.gated THEN 'WAITING' ELSE 'PENDING' END, CASE WHEN n.gated
+		THEN 'gate' ELSE 'ready' END,
+		n.now, 'submit', nullif($2, '')
+	FROM new n
+), label AS (
+	INSERT INTO pawl.labels (tenant, key, value, created, job)
+	SELECT $1, l.key, l.value, x.now, l.job FROM x, unnest($25::text[], $26::text[], $27::uuid[]) l(key, value, job)
+), turns AS (
+	INSERT INTO pawl.turns (job, key, tenant, owner) SELECT w.id, w.key, $1, w.owner FROM wants w
+		WHERE coalesce(w.id IN (SELECT o.id FROM going o), false)
+), lines AS MATERIALIZED (
+	-- Others stand there, who are owed what is free, or nothing is.
+	SELECT l.line, EXISTS (SELECT FROM pawl.jobs j WHERE j.tenant = $1 AND j.line = l.line)
+		OR l.line IN (SELECT k.key FROM keys k WHERE k.full) AS later
+	FROM (SELECT DISTINCT n.line FROM new n WHERE n.line IS NOT NULL OFFSET 0) l
+), owed AS (
+	INSERT INTO pawl.turns_owed (tenant, key, at) SELECT $1, l.line, x.now + CASE WHEN l.later
+		THEN interval '50ms' ELSE interval '0' END FROM x, lines l
+	RETURNING key
+)
+SELECT n.id, n.due, n.line IN (SELECT o.key FROM owed o), n.line IN (SELECT l.line FROM lines l WHERE l.later) FROM new n WHERE n.gated
+$insert$;
+-- +goose StatementEnd
+
+-- enqueue inserts tasks in the transaction of its caller. It only writes new rows. A conflict fails
+-- nothing: it is answered. docs/go.md says what doc is, and what others wait for until the commit.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.enqueue(doc jsonb, OUT i int, OUT job uuid, OUT existed boolean, OUT conflict text)
+RETURNS SETOF record LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $enqueue$
+DECLARE
+    t text := coalesce(doc ->> 'tenant', 'default');
+    was text := coalesce(current_setting('job.tenant', true), '');
+    here text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = 'pawl.era'::regclass);
+    at bigint;
+    s jsonb; u jsonb; r record; taken boolean; held text[];
+    ids uuid[] := '{}'; owners text[] := '{}'; kinds text[] := '{}'; names text[] := '{}'; stems text[] := '{}';
+    queues text[] := '{}'; priorities int[] := '{}'; attempts int[] := '{}'; externals text[] := '{}';
+    prints bytea[] := '{}'; traces text[] := '{}'; labelled json[] := '{}'; noted json[] := '{}';
+    requests json[] := '{}'; delays interval[] := '{}'; dues timestamptz[] := '{}'; tied int[] := '{}';
+    keys text[] := '{}'; vals text[] := '{}'; label_jobs uuid[] := '{}';
+    limited text[] := '{}'; firsts text[] := '{}'; orders text[] := '{}'; ranks text[] := '{}';
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = 'PW003', MESSAGE = 'enqueue works in transactions of isolation level READ '
+            || 'COMMITTED, and this one has ' || upper(current_setting('transaction_isolation'));
+    END IF;
+    PERFORM set_config('job.tenant', t, true);
+    PERFORM pg_advisory_xact_lock_shared({writers}),
+        pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/' || t, 0));
+    -- The transaction may be older than its lock: its events stand behind all that was read before.
+    SELECT e.base + greatest(pg_current_xact_id()::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+        INTO at FROM pawl.era e;
+    i := 0;
+    FOR s IN SELECT value FROM jsonb_array_elements(doc -> 'jobs') LOOP
+        i := i + 1; existed := false; conflict := NULL; job := (s ->> 'id')::uuid;
+        IF s ? 'external_id' THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended('pawl.external/' || t || '/' || (s ->> 'external_id'), 0));
+            SELECT x.id, x.fingerprint INTO r FROM pawl.specs x
+                WHERE x.tenant = t AND x.external_id = s ->> 'external_id';
+            IF FOUND THEN
+                IF r.fingerprint IS DISTINCT FROM decode(s ->> 'fingerprint', 'hex') THEN
+                    conflict := 'external_id';
+                END IF;
+                existed := true; job := r.id;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        held := '{}';
+        FOR u IN SELECT value FROM jsonb_array_elements(coalesce(s -> 'unique', '[]')) LOOP
+            FOR try IN 1 .. 100 LOOP -- a key may be given up between the two statements
+                INSERT INTO pawl.unique_keys AS k (tenant, kind, mode, key, job)
+                    VALUES (t, s ->> 'kind', u ->> 'mode', u ->> 'key', (s ->> 'id')::uuid) ON CONFLICT DO NOTHING;
+                taken := FOUND;
+                EXIT WHEN taken;
+                SELECT k.job INTO r FROM pawl.unique_keys k WHERE k.tenant = t AND k.kind = s ->> 'kind'
+                    AND k.mode = u ->> 'mode' AND k.key = u ->> 'key';
+                IF FOUND THEN
+                    existed := true; job := r.job;
+                    EXIT;
+                END IF;
+            END LOOP;
+            EXIT WHEN existed;
+        END LOOP;
+        IF existed AND job <> (s ->> 'id')::uuid THEN
+            DELETE FROM pawl.unique_keys k WHERE k.job = (s ->> 'id')::uuid;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        existed := false;
+        SELECT array_agg(DISTINCT x.key COLLATE "C" ORDER BY x.key COLLATE "C") INTO held FROM (
+            SELECT l.key FROM jsonb_array_elements_text(coalesce(s -> 'limits', '[]')) l(key)
+            UNION ALL
+            SELECT o.key FROM jsonb_array_elements_text(coalesce(s -> 'optional', '[]')) o(key)
+            WHERE EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = t
+                AND l.key IN (o.key, regexp_replace(o.key, '[^/]*$', '*')))
+        ) x;
+        ids := array_append(ids, job); owners := array_append(owners, (s ->> 'owner')); kinds := array_append(kinds, (s ->> 'kind'));
+        names := array_append(names, (s ->> 'name')); stems := array_append(stems, (s ->> 'stem')); queues := array_append(queues, (s ->> 'queue'));
+        priorities := array_append(priorities, (s ->> 'priority')::int); attempts := array_append(attempts, (s ->> 'max_attempts')::int);
+        externals := array_append(externals, (s ->> 'external_id'));
+        prints := array_append(prints, CASE WHEN s ? 'external_id' THEN decode(s ->> 'fingerprint', 'hex') END);
+        traces := array_append(traces, (s ->> 'trace')); labelled := array_append(labelled, (s -> 'labels')::json);
+        noted := array_append(noted, (s ->> 'notes')::json); requests := array_append(requests, (s ->> 'request')::json);
+        delays := array_append(delays, make_interval(secs => (s ->> 'delay')::float8 / 1000000));
+        dues := array_append(dues, (s ->> 'due')::timestamptz);
+        tied := array_append(tied, coalesce((s ->> 'ties')::int, 0) | CASE WHEN held IS NULL THEN 0 ELSE 8 END);
+        limited := array_append(limited, held::text); orders := array_append(orders, (s ->> 'order')); ranks := array_append(ranks, (s ->> 'rank'));
+        firsts := array_append(firsts, coalesce(s ->> 'order', held[1]));
+        FOR r IN SELECT l.key, l.value FROM jsonb_each_text(coalesce(s -> 'labels', '{}')) l LOOP
+            keys := array_append(keys, r.key); vals := array_append(vals, r.value);
+            label_jobs := array_append(label_jobs, job);
+        END LOOP;
+        RETURN NEXT;
+    END LOOP;
+    IF cardinality(ids) > 0 THEN
+        PERFORM FROM pawl.insert_jobs(t, coalesce(doc ->> 'by', 'pawl'), ids, owners, kinds, names, stems, NULL, queues,
+            NULL, priorities, attempts, externals, prints, NULL, traces, labelled, noted, requests, delays, dues, NULL,
+            tied, NULL, keys, vals, label_jobs, NULL, NULL, NULL, NULL, limited, firsts, orders, ranks, at);
+        PERFORM pg_notify(CASE WHEN length(here) <= 58 THEN 'pawl/' || here
+                ELSE 'pawl/' || encode(substr(sha256(here::bytea), 1, 16), 'hex') END, w.text)
+            FROM (SELECT DISTINCT 'sql.0 jobs ' || a.queue || ' ' || a.kind AS text FROM unnest(queues, kinds) a(queue, kind)
+                UNION ALL SELECT 'sql.0 message news ') w;
+    END IF;
+    PERFORM set_config('job.tenant', was, true);
+END $enqueue$;
+-- +goose StatementEnd
+
 
 -- TENANTS
 
@@ -475,4 +684,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.lines_owed, pawl.groups, pawl.moments, pawl.served, pawl.turns_owed, pawl.turns, pawl.limits,
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
-DROP FUNCTION pawl.refuse(text, text), pawl.refuse(text), pawl.clock();
+DROP FUNCTION pawl.enqueue(jsonb), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
+    text[], int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
+    bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint),
+    pawl.refuse(text, text), pawl.refuse(text), pawl.clock();

@@ -1,0 +1,304 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/postgres"
+	"github.com/pawl-jobs/pawl/service"
+)
+
+type order struct {
+	Account string `json:"account"`
+	N       int    `json:"n"`
+}
+
+var (
+	plain  = pawl.Task[order, int]{Kind: "plain"}
+	unique = pawl.Task[order, int]{Kind: "unique", Unique: pawl.UntilDone("account")}
+	sorted = pawl.Task[order, int]{Kind: "sorted", Order: pawl.InOrder("account")}
+	bound  = pawl.Task[order, int]{Kind: "bound", Limits: []string{"license"}}
+)
+
+// an app is a service and a database of its user beside it.
+type app struct {
+	*testing.T
+	svc *pawl.Service
+	db  *pgxpool.Pool
+	sql *sql.DB
+}
+
+func start(t *testing.T) *app {
+	dsn := testenv.Postgres(t).Database(t)
+	svc, err := pawl.Open(t.Context(), postgres.At(dsn), pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { svc.Close() })
+	a := &app{T: t, svc: svc}
+	if a.db, err = pgxpool.New(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.db.Close)
+	if a.sql, err = sql.Open("pgx", dsn); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.sql.Close() })
+	if _, err := a.db.Exec(t.Context(), "CREATE TABLE orders (n int PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range []pawl.Task[order, int]{plain, unique, sorted, bound} {
+		task.Handle(svc, func(_ context.Context, j *pawl.Job[order]) (int, error) { return j.Args.N, nil })
+	}
+	return a
+}
+
+func (a *app) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.svc.Run(ctx) }()
+	a.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			a.Error(err)
+		}
+	})
+}
+
+// begin begins a transaction that inserts an order.
+func (a *app) begin(n int) pgx.Tx {
+	a.Helper()
+	tx, err := a.db.Begin(a.Context())
+	if err == nil {
+		_, err = tx.Exec(a.Context(), "INSERT INTO orders VALUES ($1)", n)
+	}
+	if err != nil {
+		a.Fatal(err)
+	}
+	return tx
+}
+
+func (a *app) enqueue(task pawl.Task[order, int], args order, options ...pawl.EnqueueOption) *pawl.Handle[int] {
+	a.Helper()
+	h, err := task.Enqueue(a.Context(), a.svc, args, options...)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return h
+}
+
+func (a *app) must(err error) {
+	a.Helper()
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+// A job is there if its transaction commits, and was never there if it does not.
+func TestCommitAndRollback(t *testing.T) {
+	a := start(t)
+	a.run()
+	ctx := t.Context()
+
+	tx := a.begin(1)
+	h := a.enqueue(plain, order{"ada", 1}, postgres.In(tx), pawl.WithLabel("shop", "north"), pawl.WithPriority(2))
+	if _, err := h.Job(ctx); job.KindOf(err) != job.NotFound {
+		t.Errorf("before the commit: %v", err)
+	}
+	a.must(tx.Commit(ctx))
+	if n, err := h.Wait(ctx); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	j, err := h.Job(ctx)
+	if err != nil || j.Labels["shop"] != "north" || j.Priority != 2 || !strings.HasPrefix(j.Name, "plain-") {
+		t.Errorf("%+v, %v", j, err)
+	}
+
+	tx = a.begin(2)
+	h = a.enqueue(plain, order{"ada", 2}, postgres.In(tx))
+	a.must(tx.Rollback(ctx))
+	if _, err := h.Job(ctx); job.KindOf(err) != job.NotFound {
+		t.Errorf("after a rollback: %v", err)
+	}
+
+	old, err := a.sql.BeginTx(ctx, nil)
+	a.must(err)
+	hs, err := plain.EnqueueAll(ctx, a.svc, []order{{"ada", 3}, {"eve", 4}}, postgres.InSQL(old))
+	a.must(err)
+	a.must(old.Commit())
+	for i, h := range hs {
+		if n, err := h.Wait(ctx); n != 3+i || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+}
+
+// What is taken fails nothing: the caller gets the job that is there, and its transaction goes on.
+func TestConflictsFailNothing(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	there := a.enqueue(unique, order{"ada", 1})
+	named := a.enqueue(plain, order{"ada", 1}, pawl.WithID("invoice-1"))
+
+	tx := a.begin(1)
+	if h := a.enqueue(unique, order{"ada", 2}, postgres.In(tx)); h.ID != there.ID || !h.Existed {
+		t.Errorf("an equal job is %s, existed %t, want %s", h.ID, h.Existed, there.ID)
+	}
+	first := a.enqueue(unique, order{"eve", 3}, postgres.In(tx))
+	if h := a.enqueue(unique, order{"eve", 4}, postgres.In(tx)); h.ID != first.ID || first.Existed {
+		t.Errorf("an equal job of the same transaction is %s, want %s", h.ID, first.ID)
+	}
+	if h := a.enqueue(plain, order{"ada", 1}, pawl.WithID("invoice-1"), postgres.In(tx)); h.ID != named.ID {
+		t.Errorf("a job of the same id is %s, want %s", h.ID, named.ID)
+	}
+	_, err := plain.Enqueue(ctx, a.svc, order{"eve", 9}, pawl.WithID("invoice-1"), postgres.In(tx))
+	if job.KindOf(err) != job.Conflict {
+		t.Errorf("another job of the same id: %v", err)
+	}
+	for _, wrong := range []pawl.EnqueueOption{pawl.WithKey("once"), pawl.WithPriority(17)} {
+		if _, err := plain.Enqueue(ctx, a.svc, order{"eve", 9}, wrong, postgres.In(tx)); job.KindOf(err) != job.Invalid {
+			t.Errorf("%v, want kind invalid", err)
+		}
+	}
+	a.must(tx.Commit(ctx)) // after all that
+	a.run()
+	if n, err := first.Wait(ctx); n != 3 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if n, err := there.Wait(ctx); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// An equal job that is enqueued elsewhere waits for the transaction, and then knows what became of it.
+func TestEqualJobWaitsForTheTransaction(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("commits %t", commits), func(t *testing.T) {
+			a := start(t)
+			tx := a.begin(1)
+			first := a.enqueue(unique, order{"ada", 1}, postgres.In(tx))
+			second := make(chan *pawl.Handle[int])
+			go func() { second <- a.enqueue(unique, order{"ada", 2}) }()
+			a.awaitBlocked()
+			if commits {
+				a.must(tx.Commit(t.Context()))
+			} else {
+				a.must(tx.Rollback(t.Context()))
+			}
+			h := <-second
+			if same := h.ID == first.ID; same != commits || h.Existed != commits {
+				t.Errorf("the same job: %t, existed %t", same, h.Existed)
+			}
+		})
+	}
+}
+
+// awaitBlocked waits until some transaction of the database waits for another one.
+func (a *app) awaitBlocked() {
+	a.Helper()
+	for blocked := false; !blocked; {
+		err := a.db.QueryRow(a.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity s
+			WHERE s.datname = current_database() AND cardinality(pg_blocking_pids(s.pid)) > 0)`).Scan(&blocked)
+		a.must(err)
+	}
+}
+
+// Limits and orders hold for jobs of transactions, also a limit that is set while one is open.
+func TestLimitsAndOrders(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "license", Most: 1}))
+	tx := a.begin(1)
+	var hs []*pawl.Handle[int]
+	for n := range 3 {
+		hs = append(hs, a.enqueue(bound, order{"ada", n}, postgres.In(tx)), a.enqueue(sorted, order{"ada", n}, postgres.In(tx)))
+	}
+	later := a.enqueue(plain, order{"ada", 7}, postgres.In(tx), pawl.After(time.Hour))
+	a.must(tx.Commit(ctx))
+	for _, h := range hs {
+		if j, err := h.Job(ctx); err != nil || j.State != job.Waiting || j.Line == "" {
+			t.Errorf("%s is %s in line %q, %v", j.Name, j.State, j.Line, err)
+		}
+	}
+	j, err := later.Job(ctx)
+	if err != nil || j.State != job.Waiting || j.Due.Before(j.Created.Add(time.Hour)) {
+		t.Errorf("%s, due %v, %v", j.State, j.Due, err)
+	}
+	a.run()
+	for _, h := range hs {
+		if _, err := h.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	u, err := a.svc.Jobs().Limit(ctx, "license")
+	if err != nil || u.InUse != 0 || u.Waiting != 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// A reader of events misses none of a transaction that was open while others committed.
+func TestEventsOfALateCommit(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	tx := a.begin(1) // it has its id now
+	before := a.enqueue(plain, order{"ada", 1})
+	seen := a.read("")
+	if !seen.has(before.ID) {
+		t.Fatal("the first job is not there")
+	}
+	late := a.enqueue(plain, order{"ada", 2}, postgres.In(tx))
+	after := a.enqueue(plain, order{"ada", 3})
+	seen = a.read(seen.cursor)
+	a.must(tx.Commit(ctx))
+	rest := a.read(seen.cursor)
+	for name, id := range map[string]job.ID{"late": late.ID, "after": after.ID} {
+		if !seen.has(id) && !rest.has(id) {
+			t.Errorf("the event of job %s was missed", name)
+		}
+	}
+}
+
+// readings are events that were read, and where the next begin.
+type readings struct {
+	jobs   map[job.ID]bool
+	cursor string
+}
+
+func (r readings) has(id job.ID) bool { return r.jobs[id] }
+
+func (a *app) read(cursor string) readings {
+	a.Helper()
+	r := readings{map[job.ID]bool{}, cursor}
+	closed := make(chan struct{})
+	close(closed)
+	for e, err := range a.svc.Jobs().News(a.Context(), service.NewsQuery{Cursor: cursor, Until: closed}) {
+		a.must(err)
+		r.jobs[e.Job], r.cursor = true, e.Cursor
+	}
+	return r
+}
+
+// A transaction of another isolation level cannot see what was taken meanwhile.
+func TestIsolation(t *testing.T) {
+	a := start(t)
+	tx, err := a.db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	a.must(err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it has failed
+	_, err = plain.Enqueue(t.Context(), a.svc, order{"ada", 1}, postgres.In(tx))
+	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "READ COMMITTED") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Enqueue inserts tasks in a transaction of the caller, whose schema of Pawl has the name schema. The
+// isolation level of the transaction must be READ COMMITTED. query sends a statement there, with one
+// argument, and returns the one text that is its answer.
+//
+// It only writes new rows. A unique key or an external id that is taken is answered, and fails
+// nothing. Limits hold. Prerequisites, idempotency keys and programs are of kind Invalid. Workers are
+// told by the commit. Until then the transaction holds its unique keys, and events of later
+// transactions are not shown.
+func Enqueue(ctx context.Context, schema string, query func(ctx context.Context, sql, arg string) (string, error),
+	sub store.Submission,
+) ([]store.Submitted, error) {
+	if schema == "" {
+		schema = defaultSchema
+	}
+	doc, err := enqueued(&sub)
+	if err != nil {
+		return nil, err
+	}
+	text, err := query(ctx, inSchema(enqueue, schema), string(doc))
+	if err != nil {
+		return nil, classify(err)
+	}
+	var made []struct {
+		Job      job.ID `json:"job"`
+		Existed  bool   `json:"existed"`
+		Conflict string `json:"conflict"`
+	}
+	if err := json.Unmarshal([]byte(text), &made); err != nil || len(made) != len(sub.Jobs) {
+		return nil, job.Errorf(job.Internal, "enqueue answered %.200q: %w", text, err)
+	}
+	answers := make([]store.Submitted, len(made))
+	for i, m := range made {
+		if m.Conflict != "" {
+			return nil, externalTaken(sub.Jobs[i].Job.ExternalID, m.Job)
+		}
+		answers[i] = store.Submitted{
+			ID: m.Job, Existed: m.Existed, Place: job.Place{State: job.Pending, Custody: job.Ready},
+		}
+	}
+	return answers, nil
+}
+
+const enqueue = `SELECT coalesce(json_agg(e ORDER BY e.i), '[]')::text FROM pawl.enqueue($1::jsonb) e`
+
+// An enqueueing is the argument of the function enqueue.
+type enqueueing struct {
+	Tenant string         `json:"tenant"`
+	By     string         `json:"by"`
+	Jobs   []enqueuedTask `json:"jobs"`
+}
+
+type enqueuedTask struct {
+	ID          job.ID            `json:"id"`
+	Owner       string            `json:"owner"`
+	Kind        string            `json:"kind"`
+	Name        string            `json:"name"`
+	Stem        string            `json:"stem"`
+	Queue       string            `json:"queue"`
+	Priority    int               `json:"priority"`
+	MaxAttempts int               `json:"max_attempts"`
+	ExternalID  string            `json:"external_id,omitempty"`
+	Fingerprint string            `json:"fingerprint,omitempty"`
+	Trace       string            `json:"trace,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Notes       string            `json:"notes,omitempty"`
+	Request     string            `json:"request"`
+	Delay       int64             `json:"delay,omitempty"` // microseconds
+	Due         *time.Time        `json:"due,omitempty"`
+	Ties        job.Ties          `json:"ties,omitempty"`
+	Limits      []string          `json:"limits,omitempty"`
+	Optional    []string          `json:"optional,omitempty"`
+	Order       string            `json:"order,omitempty"`
+	Rank        string            `json:"rank,omitempty"`
+	Unique      []enqueuedKey     `json:"unique,omitempty"`
+}
+
+type enqueuedKey struct {
+	Mode job.UniqueMode `json:"mode"`
+	Key  string         `json:"key"`
+}
+
+// enqueued returns a submission as the argument of enqueue.
+func enqueued(sub *store.Submission) ([]byte, error) {
+	if sub.Key != "" {
+		return nil, job.Errorf(job.Invalid, "a call in a transaction has no idempotency key: give each job an external id")
+	}
+	if err := job.CheckTenant(sub.Tenant); err != nil {
+		return nil, err
+	}
+	doc := enqueueing{Tenant: sub.Tenant, By: sub.By, Jobs: make([]enqueuedTask, len(sub.Jobs))}
+	for i := range sub.Jobs {
+		n := &sub.Jobs[i]
+		j := &n.Job
+		switch {
+		case n.Refusal != nil:
+			return nil, n.Refusal
+		case j.Program():
+			return nil, job.Errorf(job.Invalid, "job %d is a program: only tasks are enqueued in a transaction", i)
+		case len(n.After) > 0:
+			return nil, job.Errorf(job.Invalid, "job %d has prerequisites: a job in a transaction has none", i)
+		}
+		t := enqueuedTask{
+			ID: j.ID, Owner: j.Owner, Kind: j.Kind, Name: j.Name, Stem: j.Stem(), Queue: j.Queue, Priority: j.Priority,
+			MaxAttempts: j.MaxAttempts, ExternalID: j.ExternalID, Trace: j.Trace, Labels: j.Labels, Notes: string(j.Notes),
+			Request: string(j.Request), Delay: max(0, n.Delay).Microseconds(), Due: instant(j.Due), Ties: j.Ties,
+			Limits: j.Limits, Optional: n.Optional, Order: j.Order, Rank: j.Rank,
+		}
+		if j.ExternalID != "" {
+			t.Fingerprint = hex.EncodeToString(n.Fingerprint[:])
+		}
+		for _, k := range keysOf(n) {
+			t.Unique = append(t.Unique, enqueuedKey{k.mode, k.key})
+			t.Ties |= tieOf(k.mode)
+		}
+		doc.Jobs[i] = t
+	}
+	return json.Marshal(doc)
+}
+
+// tieOf is the tie of a job that holds a unique key.
+func tieOf(mode job.UniqueMode) job.Ties {
+	if mode == job.UntilStart {
+		return job.TieUniqueStart
+	}
+	return job.TieUniqueDone
+}
+
+func externalTaken(name string, by job.ID) error {
+	return job.Errorf(job.Conflict, "external_id %q belongs to job %s, which was another request: use a new one", name, by)
+}
