@@ -302,3 +302,72 @@ func TestIsolation(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A program in another language enqueues with a statement of SQL.
+func TestEnqueueInSQL(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	type answer struct {
+		id       string
+		existed  bool
+		conflict *string
+	}
+	enqueue := func(doc string) (as []answer, err error) {
+		rows, err := a.db.Query(ctx, "SELECT job::text, existed, conflict FROM pawl.enqueue($1::jsonb) ORDER BY i", doc)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (x answer, err error) {
+			return x, row.Scan(&x.id, &x.existed, &x.conflict)
+		})
+	}
+	as, err := enqueue(`{"by": "shop", "jobs": [
+		{"kind": "plain", "args": {"account": "ada", "n": 5}, "priority": 1, "labels": {"shop": "north"}},
+		{"kind": "plain", "args": {"account": "ada", "n": 6}, "unique": {"key": "ada"}, "external_id": "six"},
+		{"kind": "plain", "args": {"account": "eve", "n": 7}, "unique": {"key": "ada"}},
+		{"kind": "sorted", "args": {"n": 8}, "order": {"key": "ada"}, "delay": "1h30m", "name": "eight", "notes": {"a": 1},
+			"retry": {"max_attempts": 3}, "limits": ["license"]}]}`)
+	a.must(err)
+	if len(as) != 4 || as[2].id != as[1].id || !as[2].existed || as[0].existed {
+		t.Fatalf("%+v", as)
+	}
+	ids := make([]job.ID, len(as))
+	for i, x := range as {
+		ids[i], err = job.ParseID(x.id)
+		a.must(err)
+	}
+	j, err := a.svc.Jobs().Job(ctx, ids[0])
+	if err != nil || j.Owner != "shop" || j.Priority != 1 || j.Labels["shop"] != "north" || j.Name != "plain-"+j.ID.Short() ||
+		j.ID.Made().Before(time.Now().Add(-time.Hour)) || j.ID[6]>>4 != 7 {
+		t.Errorf("%+v, %v", j, err)
+	}
+	j, err = a.svc.Jobs().Job(ctx, ids[3])
+	if err != nil || j.Name != "eight" || j.MaxAttempts != 3 || j.Order != "order/ada" || j.State != job.Waiting ||
+		j.Due.Sub(j.Created) != 90*time.Minute || string(j.Notes) != `{"a": 1}` {
+		t.Errorf("%+v, %v", j, err)
+	}
+	as, err = enqueue(`{"jobs": [{"kind": "plain", "args": {"n": 60}, "external_id": "six"}]}`)
+	if err != nil || as[0].conflict == nil || *as[0].conflict != "external_id" || as[0].id != ids[1].String() {
+		t.Errorf("%+v, %v", as, err)
+	}
+	for want, doc := range map[string]string{
+		"command, shell: are not fields":     `{"jobs": [{"kind": "plain", "command": ["true"], "shell": 1}]}`,
+		"kind: give the name":                `{"jobs": [{"args": 1}]}`,
+		"app is a program":                   `{"jobs": [{"kind": "app"}]}`,
+		"queue: nightly is unknown":          `{"jobs": [{"kind": "plain", "queue": "nightly"}]}`,
+		"unique and order have a key here":   `{"jobs": [{"kind": "plain", "unique": {"args": ["a"]}}]}`,
+		"priority: give 0 to 9":              `{"jobs": [{"kind": "plain", "priority": 10}]}`,
+		"unique.until: give start, done or":  `{"jobs": [{"kind": "plain", "unique": {"key": "a", "until": "end"}}]}`,
+		"retry.max_attempts: give 1 to 1000": `{"jobs": [{"kind": "plain", "retry": {"max_attempts": 0}}]}`,
+	} {
+		if _, err := enqueue(doc); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", doc, err, want)
+		}
+	}
+	a.run()
+	for i, want := range []int{5, 6} {
+		if n, err := plain.Find(a.svc, ids[i]).Wait(ctx); n != want || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+}

@@ -119,7 +119,7 @@ func (m migrationFiles) Open(name string) (fs.File, error) {
 		return file, err
 	}
 	text, err := io.ReadAll(file)
-	in := inSchema(string(text), m.schema)
+	in := store.SQL(inSchema(string(text), m.schema))
 	in = strings.ReplaceAll(in, "{writers}", strconv.FormatInt(writersOf(m.schema), 10))
 	return migrationFile{file, strings.NewReader(in)}, err
 }

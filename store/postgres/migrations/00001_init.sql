@@ -555,6 +555,69 @@ SELECT n.id, n.due, n.line IN (SELECT o.key FROM owed o), n.line IN (SELECT l.li
 $insert$;
 -- +goose StatementEnd
 
+-- task_row makes of a task as its author writes it what enqueue inserts. It takes the fields that
+-- docs/go.md names, and refuses all others.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.task_row(s jsonb, owner text) RETURNS jsonb LANGUAGE plpgsql AS $row$
+DECLARE
+    -- A UUID of version 7: milliseconds, then random bits.
+    id uuid := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send(
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
+    short text := right(id::text, 8);
+    kind text := s ->> 'kind';
+    queue text := coalesce(s ->> 'queue', 'default');
+    name text := coalesce(s ->> 'name', kind || '-' || short);
+    wrong text := (SELECT string_agg(f, ', ' ORDER BY f) FROM jsonb_object_keys(s) f WHERE f NOT IN ('kind', 'args',
+        'args_version', 'queue', 'name', 'owner', 'priority', 'delay', 'not_before', 'limits', 'order', 'unique', 'labels',
+        'notes', 'external_id', 'retry'));
+    known boolean := queue = 'default' OR EXISTS (SELECT FROM pawl.resources r
+        WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'queue' AND r.name = queue);
+BEGIN
+    owner := coalesce(s ->> 'owner', owner);
+    wrong := CASE
+        WHEN wrong IS NOT NULL THEN wrong || ': are not fields of a task that enqueue takes'
+        WHEN kind !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$' OR kind IS NULL THEN
+            'kind: give the name of a task: up to 64 of A-Z a-z 0-9 . _ -'
+        WHEN kind = 'app' THEN 'kind: app is a program: only tasks are enqueued in a transaction'
+        WHEN NOT known THEN 'queue: ' || queue || ' is unknown: give one that pawl get queues lists, or make it'
+        WHEN s ? 'unique' AND s #>> '{unique,key}' IS NULL OR s ? 'order' AND s #>> '{order,key}' IS NULL THEN
+            'unique and order have a key here: fields of args are chosen by the library'
+        WHEN coalesce(s #>> '{unique,until}', 'done') NOT IN ('start', 'done', 'running') THEN
+            'unique.until: give start, done or running'
+        WHEN coalesce(s #>> '{order,by}', 'created') NOT IN ('created', 'due') THEN 'order.by: give created or due'
+        WHEN coalesce((s ->> 'priority')::int, 5) NOT BETWEEN 0 AND 9 THEN 'priority: give 0 to 9'
+        WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
+        END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = wrong;
+    END IF;
+    RETURN jsonb_strip_nulls(jsonb_build_object(
+        'id', id, 'owner', owner, 'kind', kind, 'name', name, 'queue', queue,
+        'stem', CASE WHEN right(name, 9) = '-' || short THEN left(name, -8) ELSE name END,
+        'priority', coalesce((s ->> 'priority')::int, 5), 'max_attempts', coalesce((s #>> '{retry,max_attempts}')::int, 10),
+        'external_id', s ->> 'external_id',
+        'fingerprint', CASE WHEN s ? 'external_id' THEN encode(sha256(convert_to(s::text, 'UTF8')), 'hex') END,
+        'labels', s -> 'labels', 'notes', (s -> 'notes')::text, 'request', s::text,
+        'delay', floor(extract(epoch FROM (s ->> 'delay')::interval) * 1000000)::bigint, 'due', s ->> 'not_before',
+        'ties', CASE WHEN s ? 'order' THEN {TieLimited} ELSE 0 END
+            | CASE WHEN s #>> '{order,failing}' = 'pass' THEN {TiePass} ELSE 0 END
+            | CASE coalesce(s #>> '{unique,until}', CASE WHEN s ? 'unique' THEN 'done' END)
+                WHEN 'start' THEN {TieUniqueStart} WHEN 'done' THEN {TieUniqueDone} ELSE 0 END,
+        'limits', coalesce(s -> 'limits', '[]') || CASE WHEN s #>> '{unique,until}' = 'running'
+                OR (s #>> '{unique,alone}')::boolean THEN jsonb_build_array('unique/' || kind || '/' || pawl.key_part(s #>> '{unique,key}'))
+            ELSE '[]' END,
+        'optional', jsonb_build_array('tenant', 'user/' || pawl.key_part(owner), 'kind/' || kind),
+        'order', 'order/' || pawl.key_part(s #>> '{order,key}'), 'rank', nullif(s #>> '{order,by}', 'created'),
+        'unique', CASE WHEN s ? 'unique' AND s #>> '{unique,until}' IS DISTINCT FROM 'running' THEN jsonb_build_array(
+            jsonb_build_object('mode', coalesce(s #>> '{unique,until}', 'done'), 'key', s #>> '{unique,key}')) END));
+END $row$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION pawl.key_part(name text) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT replace(replace(replace(name, '%', '%25'), '/', '%2F'), '*', '%2A') $$;
+-- +goose StatementEnd
+
 -- enqueue inserts tasks in the transaction of its caller. It only writes new rows. A conflict fails
 -- nothing: it is answered. docs/go.md says what doc is, and what others wait for until the commit.
 -- +goose StatementBegin
@@ -587,6 +650,9 @@ BEGIN
         INTO at FROM pawl.era e;
     i := 0;
     FOR s IN SELECT value FROM jsonb_array_elements(doc -> 'jobs') LOOP
+        IF NOT s ? 'request' THEN
+            s := pawl.task_row(s, coalesce(doc ->> 'by', 'pawl'));
+        END IF;
         i := i + 1; existed := false; conflict := NULL; job := (s ->> 'id')::uuid;
         IF s ? 'external_id' THEN
             PERFORM pg_advisory_xact_lock(hashtextextended('pawl.external/' || t || '/' || (s ->> 'external_id'), 0));
@@ -639,7 +705,7 @@ BEGIN
         noted := array_append(noted, (s ->> 'notes')::json); requests := array_append(requests, (s ->> 'request')::json);
         delays := array_append(delays, make_interval(secs => (s ->> 'delay')::float8 / 1000000));
         dues := array_append(dues, (s ->> 'due')::timestamptz);
-        tied := array_append(tied, coalesce((s ->> 'ties')::int, 0) | CASE WHEN held IS NULL THEN 0 ELSE 8 END);
+        tied := array_append(tied, coalesce((s ->> 'ties')::int, 0) | CASE WHEN held IS NULL THEN 0 ELSE {TieLimited} END);
         limited := array_append(limited, held::text); orders := array_append(orders, (s ->> 'order')); ranks := array_append(ranks, (s ->> 'rank'));
         firsts := array_append(firsts, coalesce(s ->> 'order', held[1]));
         FOR r IN SELECT l.key, l.value FROM jsonb_each_text(coalesce(s -> 'labels', '{}')) l LOOP
@@ -684,7 +750,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.lines_owed, pawl.groups, pawl.moments, pawl.served, pawl.turns_owed, pawl.turns, pawl.limits,
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
-DROP FUNCTION pawl.enqueue(jsonb), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
+DROP FUNCTION pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
     text[], int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
     bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint),
     pawl.refuse(text, text), pawl.refuse(text), pawl.clock();
