@@ -97,6 +97,8 @@ var unpointed = map[string]string{
 	"begin Remove":             "it is told again by the next watch, which does no harm",
 	"outrun Remove":            "it is removed again by the next watch",
 	"sh Run":                   "the point of sbatch follows in the caller; the others are repeated, or only look",
+	"prepare Put":              "slurm.armfile follows in arm: nobody reads the script before",
+	"arm Link":                 "slurm.armed follows in the caller, for all that are submitted together",
 	"sh Start":                 "the point of sbatch follows in the caller; the others are repeated, or only look",
 	"sh RemoveAll":             "what a command printed, under a hidden name",
 	"kill Put":                 "the next kill makes it again",

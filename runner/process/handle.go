@@ -1,10 +1,7 @@
 package process
 
 import (
-	"encoding/json"
-
 	"github.com/pawl-jobs/pawl/host"
-	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
@@ -19,17 +16,9 @@ type place struct {
 	Process host.Process `json:"process"`
 }
 
-func (r *Runner) handle(k runner.Key, token string, at place) runner.Handle {
-	data, err := json.Marshal(at)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return runner.Handle{Key: k, Host: r.Host.ID(), Token: token, Data: string(data)}
-}
-
 // taker returns the handle of a launch that was taken.
 func (r *Runner) taker(k runner.Key, t spool.Taker, dir string) runner.Handle {
-	return r.handle(k, t.Token, place{Dir: dir, Locks: t.Locks, Process: t.Process})
+	return r.Handle(k, t.Token, place{Dir: dir, Locks: t.Locks, Process: t.Process})
 }
 
 // A launch is a handle that was read.
@@ -40,14 +29,8 @@ type launch struct {
 
 // find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
 func (r *Runner) find(h runner.Handle) (launch, error) {
-	if h.Host != r.Host.ID() {
-		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.Host.ID())
-	}
 	l := launch{Handle: h}
-	if err := json.Unmarshal([]byte(h.Data), &l.place); err != nil {
-		return launch{}, job.Errorf(job.Invalid, "the handle of %s is damaged: %w", h.Key, err)
-	}
-	return l, nil
+	return l, r.Find(h, &l.place)
 }
 
 // family returns how to recognise the processes of a launch.

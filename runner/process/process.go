@@ -53,7 +53,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"path"
 	"strings"
 	"time"
@@ -144,7 +143,7 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	locks, err := r.draw(ctx)
+	locks, err := r.Locks(ctx)
 	if err != nil {
 		return runner.Handle{}, err
 	}
@@ -175,7 +174,7 @@ func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 		}
 	}
 	crash.At("launch.started")
-	return r.handle(k, m.Token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
+	return r.Handle(k, m.Token, place{Dir: p.Dir, Process: ps, Locks: locks}), nil
 }
 
 func armed(token, boot string) string { return "armed " + token + " " + boot }
@@ -215,18 +214,6 @@ func (r *Runner) launchByFiles(ctx context.Context, k runner.Key, dir string, m 
 		r.Spool.Exited(k)
 	}
 	return ps, err
-}
-
-// draw returns a number for a launch, or 0 if there is no room for numbers. The number is below the
-// limit of the host, so that its programs can set it. If this process itself runs in a launch, the
-// number also differs from that of its launch.
-func (r *Runner) draw(ctx context.Context) (uint64, error) {
-	limit, err := r.Host.LockLimit(ctx)
-	if err != nil || limit < 1<<20 {
-		return 0, err
-	}
-	limit = min(limit, 1<<62) // some shells count with a sign
-	return limit/2 + mathrand.Uint64N(limit/2), nil
 }
 
 // booted returns when the host was booted, by the clock of this process. With it and the host's
@@ -324,7 +311,7 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool
 		return runner.Fate{}, err
 	}
 	if taken.Is("lost", 1) {
-		return runner.Fate{Started: true, Handle: r.handle(k, taken[1], place{Dir: dir})}, nil
+		return runner.Fate{Started: true, Handle: r.Handle(k, taken[1], place{Dir: dir})}, nil
 	}
 	m := spool.NamesOf(k, dir, "")
 	launch, err := r.Read(ctx, m.Arming())
@@ -343,7 +330,7 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool
 		return runner.Fate{Started: true, Handle: r.taker(k, t, dir)}, nil
 	}
 	if boot, err := r.Host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
-		return runner.Fate{Started: err == nil, Handle: r.handle(k, m.Token, place{Dir: dir})}, err
+		return runner.Fate{Started: err == nil, Handle: r.Handle(k, m.Token, place{Dir: dir})}, err
 	}
 	return runner.Fate{}, job.Errorf(job.Corrupt, "%s holds %q", m.Own("take"), take)
 }

@@ -254,7 +254,7 @@ func TestAnotherProcess(t *testing.T) {
 		l := b.find(t, h)
 		edit(&l)
 		l.Locks = 0
-		if s := b.state(t, b.runner.handle(runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}, "another", l.place)); s != runner.Lost {
+		if s := b.state(t, b.runner.Handle(runner.Key{Job: job.NewID(), Attempt: 1, Launch: 1}, "another", l.place)); s != runner.Lost {
 			t.Errorf("%s: %s", name, s)
 		}
 	}
@@ -463,7 +463,7 @@ func TestAPowerFailure(t *testing.T) {
 				write(t, map[string]string{"taken": m.Taken(), "take": m.Own("take")}[what], content, 0o600)
 			}
 
-			want := runner.Fate{Started: true, Handle: b.runner.handle(k, m.Token, place{Dir: p.Dir})}
+			want := runner.Fate{Started: true, Handle: b.runner.Handle(k, m.Token, place{Dir: p.Dir})}
 			for range 3 {
 				if diff := cmp.Diff(want, b.settle(t, k, p)); diff != "" {
 					t.Errorf("Settle (-want +got):\n%s", diff)

@@ -73,12 +73,25 @@ func (b bench) do(t *testing.T, name string, args ...string) string {
 func (b bench) requeue(t *testing.T, id string) {
 	t.Helper()
 	show := func() string { return b.do(t, "scontrol", "show", "job", id) }
+	raw := strings.TrimSpace(b.do(t, "squeue", "-h", "-t", "all", "-j", id, "-o", "%A"))
 	b.do(t, "scontrol", "requeue", id)
 	until(t, "it is queued", func() bool { return strings.Contains(show(), "JobState=PENDING") })
-	until(t, "the node has cleaned up", func() bool { return !b.slurm.Left(id) })
+	until(t, "the node has cleaned up", func() bool { return !b.slurm.Left(raw) })
 	// A node does not run a job again that was ended in the same second.
 	b.do(t, "scontrol", "update", "JobId="+id, "StartTime=now+2")
 	until(t, "it goes on", func() bool { return !strings.Contains(show(), "JobState=PENDING") })
+}
+
+// ownSlurm starts a Slurm that other tests do not see.
+func ownSlurm(t *testing.T) *testenv.Scheduler {
+	t.Helper()
+	testenv.Slurm(t) // it says what is missing
+	s, err := testenv.StartSlurm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
 }
 
 func idOf(t *testing.T, b bench, h runner.Handle) string {
@@ -211,15 +224,16 @@ func TestDirectives(t *testing.T) {
 		"an option": {Partition: "--uid=0"},
 		"a comment": {Partition: "#x"},
 	} {
-		if text, err := batchScript(spool.Names{Token: "T"}, runner.Plan{Dir: "/x", Resources: q}); job.KindOf(err) != job.Invalid {
+		if text, err := directives(q); job.KindOf(err) != job.Invalid {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 	dir := "/it's a\n#SBATCH --uid=0"
-	text, err := batchScript(spool.Names{Token: "T"}, runner.Plan{Dir: dir, Resources: job.Resources{
+	asks, err := directives(job.Resources{
 		Nodes: 2, Tasks: 4, Cores: 3, Memory: 1<<30 + 1, GPUs: 1, Minutes: 1.5, Account: "a", Partition: "p",
-	}})
-	head, rest, _ := strings.Cut(text, "\ncd ")
+	})
+	o := &order{Names: spool.Names{Token: "T"}, place: place{Dir: dir, Name: "T"}, asks: asks}
+	head, rest, _ := strings.Cut(batchScript([]*order{o}), "\nset -- ")
 	if want := "#!/bin/sh\n#SBATCH --job-name=T\n#SBATCH --output=/dev/null\n#SBATCH --requeue\n#SBATCH --nodes=2\n" +
 		"#SBATCH --ntasks=4\n#SBATCH --cpus-per-task=3\n#SBATCH --gpus-per-node=1\n#SBATCH --mem=1025M\n" +
 		"#SBATCH --time=2\n#SBATCH --account=a\n#SBATCH --partition=p"; err != nil || head != want {
@@ -302,12 +316,7 @@ func TestNotRunAgain(t *testing.T) {
 // A controller that is killed while a program runs loses no end and starts nothing twice, as far as
 // Pawl can see to that: what Slurm runs again is told as another run.
 func TestTheControllerIsKilled(t *testing.T) {
-	s, err := testenv.StartSlurm() // others would not find theirs
-	if err != nil {
-		testenv.Slurm(t) // it says what is missing
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
+	s := ownSlurm(t) // others would not find theirs
 	b := newBench(t, s)
 	k, p := b.newJob(t, `echo ran >>ran; while ! [ -e go ]; do sleep 0.1; done; exit 3`)
 	h := b.launch(t, k, p)
@@ -318,7 +327,7 @@ func TestTheControllerIsKilled(t *testing.T) {
 		t.Errorf("without a controller it is %+v", st)
 	}
 	k2, p2 := b.newJob(t, "echo ran >>ran")
-	_, err = b.runner.Launch(t.Context(), k2, p2)
+	_, err := b.runner.Launch(t.Context(), k2, p2)
 	if job.KindOf(err) != job.Unavailable {
 		t.Errorf("launched without a controller: %v", err)
 	}
@@ -365,15 +374,15 @@ func TestForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir, ID: "99999"}
+	at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir, ID: "99999", Name: m.Token}
 	for name, text := range map[string]string{
-		m.Arming(): "armed " + m.Token + " 1\n", m.Of("settled"): "submitted " + m.Token + " 99999\n",
+		m.Arming(): "armed " + m.Token + " 1 " + m.Token + "\n", m.Of("settled"): "submitted " + m.Token + " 99999\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lost := b.runner.handle(k, m.Token, at)
+	lost := b.runner.Handle(k, m.Token, at)
 	until(t, "it is dropped", func() bool { return b.status(t, lost).State == runner.Dropped })
 	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
 		t.Errorf("%+v, %v", f, err)

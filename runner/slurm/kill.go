@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // Kill ends what is left of a launch. One that waits is revoked, and canceled. One that runs gets
@@ -76,8 +77,8 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 		if err != nil {
 			return err
 		}
-		w, there := s.rows[l.Token]
-		if there && w.phase() == over || !there && r.queue.missing(s, l) {
+		w, there := s.Find(l.Name)
+		if there && w.Phase() == squeue.Over || !there && r.queue.missing(s, l) {
 			return r.tell(ctx, l, w)
 		}
 		select {
@@ -91,15 +92,12 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 
 // withdraw takes a launch that never begins out of the queue of Slurm.
 func (r *Runner) withdraw(ctx context.Context, l *launch) error {
-	if err := r.scancel(ctx, l, ""); err != nil {
-		return err
-	}
-	return nil
+	return r.scancel(ctx, l, "")
 }
 
 // tell tells the end of a launch whose script was killed with its program. If it had told the end
 // itself, that stands.
-func (r *Runner) tell(ctx context.Context, l *launch, w row) error {
+func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	run, err := r.Newest(ctx, l.Key)
 	if err != nil {
 		return err
@@ -111,7 +109,7 @@ func (r *Runner) tell(ctx context.Context, l *launch, w row) error {
 	if err != nil {
 		return err
 	}
-	began, ended := w.start, w.end
+	began, ended := w.Start, w.End
 	if ended.IsZero() {
 		ended = time.Now()
 	}

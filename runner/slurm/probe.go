@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // maxDoubt is how long an end waits for Slurm to say why it came, when nothing runs any more.
@@ -26,7 +26,7 @@ func doubtful(e *runner.End) bool {
 
 // undecided implements [spool.Config.Alive]: it reports whose end may have a cause that Slurm does
 // not tell yet, and which launches Slurm will run again.
-func (r *Runner) undecided(ctx context.Context, ends []*runner.End, _ []spool.Words) ([]bool, error) {
+func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spool.Words) ([]bool, error) {
 	all := make([]bool, len(ends))
 	var s *snapshot
 	for i, e := range ends {
@@ -39,17 +39,18 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, _ []spool.Wo
 				return all, ctx.Err() // then they are told without a cause
 			}
 		}
-		w, there := s.rows[e.Token]
-		all[i] = there && w.phase() == waits || s.early(e)
+		t, _ := taken[i].Taker()
+		w, there := s.Find(nameOf(t))
+		all[i] = there && w.Phase() == squeue.Waits || s.early(e, nameOf(t))
 	}
 	return all, ctx.Err()
 }
 
 // early reports whether Slurm may yet tell why an end came: it was asked before the end, or takes the
 // job for one that runs.
-func (s *snapshot) early(e *runner.End) bool {
-	w, there := s.rows[e.Token]
-	return doubtful(e) && time.Since(e.Ended) < maxDoubt && (!s.at.After(e.Ended) || there && w.phase() == runs)
+func (s *snapshot) early(e *runner.End, name string) bool {
+	w, there := s.Find(name)
+	return doubtful(e) && time.Since(e.Ended) < maxDoubt && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs)
 }
 
 // hasBegun notes that a launch has begun, until squeue is asked again.
@@ -112,34 +113,31 @@ func (r *Runner) age(hs []runner.Handle) time.Duration {
 	return r.cfg.Interval
 }
 
-// never are the reasons of jobs that Slurm has accepted, and that can never begin.
-var never = []string{"PartitionTimeLimit", "PartitionNodeLimit"}
-
 // state tells the state of one launch. What Slurm says of a job that waits or runs is taken as it
 // is. Of one that is over, or gone, the files tell.
 func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.Status, err error) {
-	w, there := s.rows[l.Token]
+	w, there := s.Find(l.Name)
 	r.mu.Lock()
 	news := r.begun[l.Key].After(s.at)
 	r.mu.Unlock()
 	end, err := r.end(ctx, l)
 	switch {
-	case err == nil && end != nil && s.early(end):
+	case err == nil && end != nil && s.early(end, l.Name):
 		return runner.Status{State: runner.Active, End: end}, nil
-	case err == nil && end != nil && !(there && doubtful(end) && w.phase() == waits && s.at.After(end.Ended)):
+	case err == nil && end != nil && !(there && doubtful(end) && w.Phase() == squeue.Waits && s.at.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
-			st.Cause, st.Said = causes[w.state], w.String()
+			st.Cause, st.Said = w.Cause(), w.String()
 		}
 		return st, nil
 	case ctx.Err() != nil:
 		return st, ctx.Err()
-	case there && w.phase() == waits && !news && slices.Contains(never, w.reason):
+	case there && w.Phase() == squeue.Waits && !news && w.Never():
 		return r.reject(ctx, l, w)
-	case there && w.phase() == waits && !news:
-		return runner.Status{State: runner.Queued, Reason: w.waiting(), Expected: w.start}, nil
-	case there && w.phase() == runs:
-		return runner.Status{State: runner.Active, Started: w.start}, nil
+	case there && w.Phase() == squeue.Waits && !news:
+		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Expected: w.Start}, nil
+	case there && w.Phase() == squeue.Runs:
+		return runner.Status{State: runner.Active, Started: w.Start}, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
@@ -150,7 +148,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
 	begun, revoked, err := r.taken(ctx, l)
-	failed := there && w.state == "FAILED" // Slurm says so of a script that gave up
+	failed := there && w.State == "FAILED" // Slurm says so of a script that gave up
 	switch {
 	case err != nil:
 		return runner.Status{State: runner.Unknown}, ctx.Err()
@@ -158,7 +156,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return r.gaveUp(ctx, l, w), ctx.Err()
 	case revoked:
 		return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
-	case !there && !r.queue.missing(s, l), there && w.phase() != over:
+	case !there && !r.queue.missing(s, l), there && w.Phase() != squeue.Over:
 		if begun {
 			return runner.Status{State: runner.Active}, nil
 		}
@@ -166,7 +164,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	}
 	st = runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}
 	if there {
-		st.Cause, st.Said = causes[w.state], w.String()
+		st.Cause, st.Said = w.Cause(), w.String()
 	}
 	if begun {
 		return st, nil
@@ -182,6 +180,8 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
 	switch {
+	case s.Removed(l.Name):
+		st.Cause, st.Said = job.SchedulerCanceled, "Slurm job "+l.ID+" was canceled while it waited"
 	case !there:
 		st.State, st.Said = runner.Dropped, ""
 	case failed && err == nil:
@@ -191,7 +191,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 }
 
 // reject revokes a launch that can never begin, and cancels it.
-func (r *Runner) reject(ctx context.Context, l *launch, w row) (st runner.Status, err error) {
+func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner.Status, err error) {
 	m, err := spool.NewNames(l.Key, l.Dir)
 	var f runner.Fate
 	if err == nil {
@@ -206,11 +206,11 @@ func (r *Runner) reject(ctx context.Context, l *launch, w row) (st runner.Status
 	if err := r.withdraw(ctx, l); err != nil { // it would find itself revoked
 		r.Log.Warn("a job that can never begin is still in Slurm", "launch", l.Key, "id", l.ID, "error", err)
 	}
-	return runner.Status{State: runner.Lost, Cause: job.SchedulerRejected, Said: w.waiting()}, nil
+	return runner.Status{State: runner.Lost, Cause: job.SchedulerRejected, Said: w.Waiting()}, nil
 }
 
 // gaveUp is the state of a launch whose script gave up before it took it.
-func (r *Runner) gaveUp(ctx context.Context, l *launch, w row) runner.Status {
+func (r *Runner) gaveUp(ctx context.Context, l *launch, w squeue.Row) runner.Status {
 	said := cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), w.String())
 	return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, "", said)}
 }

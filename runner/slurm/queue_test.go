@@ -3,65 +3,21 @@ package slurm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
-
-func line(words ...string) string {
-	text := ""
-	for i, f := range fields {
-		text += fmt.Sprintf("%-*.*s", f.width, f.width, words[i])
-	}
-	return text + "\n"
-}
-
-// What squeue prints is read by its columns.
-func TestQueueIsRead(t *testing.T) {
-	rows := parseQueue(line("12_3", "TOKEN", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug") +
-		"slurm_load_jobs error\n" +
-		line("7", "OLD", "FAILED", "NonZeroExitCode", "768", "1795844900", "1795844901", "1795844902", "debug") +
-		line("8", "OLD", "RUNNING", "None", "0", "1795844910", "1795844911", "N/A", "debug") +
-		line("JOBID", "NAME", "STATE", "REASON", "EXIT_CODE", "SUBMIT_TIME", "START_TIME", "END_TIME", "PARTITION"))
-	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
-	want := map[string]row{
-		"TOKEN": {id: "12_3", name: "TOKEN", state: "PENDING", reason: "Resources", submitted: at(1795844903), partition: "debug"},
-		"OLD": {
-			id: "8", name: "OLD", state: "RUNNING", reason: "None", submitted: at(1795844910), start: at(1795844911),
-			partition: "debug",
-		},
-	}
-	if diff := cmp.Diff(want, rows, cmp.AllowUnexported(row{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func FuzzQueue(f *testing.F) {
-	f.Add(line("12_3", "TOKEN", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug"))
-	f.Add("1\n\n  \x00")
-	f.Fuzz(func(t *testing.T, out string) {
-		for token, w := range parseQueue(out) {
-			if token == "" || w.name != token || w.state == "" || w.id == "" {
-				t.Errorf("%q: %+v", token, w)
-			}
-			_, _ = w.waiting(), w.phase()
-		}
-	})
-}
 
 // An answer is shared, an error says nothing, and a launch is missing only in two answers.
 func TestQueueIsAskedRarely(t *testing.T) {
 	asked, fails := 0, false
-	q := queue{ask: func(context.Context) (map[string]row, error) {
+	q := queue{ask: func(context.Context) (a squeue.Answer, err error) {
 		asked++
 		if fails {
-			return nil, errors.New("no answer")
+			err = errors.New("no answer")
 		}
-		return map[string]row{}, nil
+		return a, err
 	}}
 	look := func(age time.Duration) *snapshot {
 		t.Helper()
@@ -71,7 +27,7 @@ func TestQueueIsAskedRarely(t *testing.T) {
 		}
 		return s
 	}
-	l := &launch{Handle: runner.Handle{Token: "T"}}
+	l := &launch{place: place{Name: "T"}}
 	for range 3 {
 		if q.missing(look(time.Hour), l) {
 			t.Error("missing after one answer")
@@ -88,7 +44,7 @@ func TestQueueIsAskedRarely(t *testing.T) {
 	if !q.missing(look(0), l) {
 		t.Error("not missing after a second answer")
 	}
-	young := &launch{Handle: runner.Handle{Token: "Y"}, place: place{Armed: time.Now().Add(time.Hour).UnixMilli()}}
+	young := &launch{place: place{Name: "Y", Armed: time.Now().Add(time.Hour).UnixMilli()}}
 	for range 3 {
 		if q.missing(look(0), young) {
 			t.Error("missing before it was launched")

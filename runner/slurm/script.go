@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,12 +14,9 @@ import (
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
-// batchScript returns what is handed to sbatch: directives, and how to begin. The program and its
-// environment are in a file of the job's folder. Slurm keeps what it is handed, and administrators
-// read it.
-func batchScript(m spool.Names, p runner.Plan) (string, error) {
+// directives returns those of a launch, but for its name.
+func directives(q job.Resources) (string, error) {
 	var b strings.Builder
-	b.WriteString("#!/bin/sh\n")
 	var wrong error
 	set := func(name, value string) {
 		if value != "" && !plain.MatchString(value) && wrong == nil {
@@ -35,8 +31,6 @@ func batchScript(m spool.Names, p runner.Plan) (string, error) {
 			set(name, strconv.Itoa(n))
 		}
 	}
-	q := p.Resources
-	set("job-name", m.Token)
 	set("output", "/dev/null")
 	b.WriteString("#SBATCH --requeue\n")
 	count("nodes", q.Nodes)
@@ -51,9 +45,6 @@ func batchScript(m spool.Names, p runner.Plan) (string, error) {
 	}
 	set("account", q.Account)
 	set("partition", q.Partition)
-	n := path.Base(m.Own("run"))
-	fmt.Fprintf(&b, "cd %s || exit\nexec >>%s/log.%s 2>&1\nexec /bin/sh %s/%s\n", spool.Quote(p.Dir), runner.Folder,
-		strings.TrimPrefix(n, "run."), runner.Folder, n)
 	return b.String(), wrong
 }
 
@@ -64,7 +55,9 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./:,@+-]*$`)
 // the number of the message without its run.
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
-me="$me $id ${SLURMD_NODENAME:-unknown} %d"
+me="$me $id ${SLURMD_NODENAME:-unknown} %d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
+	SLURM_ARRAY_TASK_STEP # the program is not to see whether others like it were submitted with it
 if [ -e .pawl/stop.$at ]; then
 	echo "not started: it was ended"
 	exit

@@ -9,8 +9,8 @@
 // runner/internal/spool, and Slurm is only asked where a job is:
 //
 //	launch.<a>.<n>   who may submit launch n of attempt a, and when that was decided:
-//	                 "armed <token> <ms since 1970>"  one launcher
-//	                 "revoked <token>"                nobody
+//	                 "armed <token> <ms since 1970> <name>"  one launcher
+//	                 "revoked <token>"                       nobody
 //	settled.<a>.<n>  whether the launch is under way, though nothing of it may have begun:
 //	                 "submitted <token> <id>"         it is a job of Slurm
 //	                 "revoke <token>"                 nobody knows one: it is to be revoked
@@ -22,18 +22,25 @@
 // with O_EXCL as its last act before the program. As it may stop in the middle, it first says who it
 // is in a file of its own:
 //
-//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node>"
+//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name>"
 //
 // A launcher links launch.<a>.<n>, calls sbatch once, and links "submitted". Settle links "revoke"
-// if it finds no job of that token, and then "revoked". Whoever loses reads what stands there.
+// if it finds no job of that name, and then "revoked". Whoever loses reads what stands there.
 //
 // A job of Slurm that is gone before its script took the launch is revoked, and may be launched
 // again.
 //
+// # Job arrays
+//
+// Launches that come together and ask for the same are submitted as one job array. launch.<a>.<n>
+// says which task of it each of them is, before sbatch is called; the batch script has the same list, and
+// each task finds its own job's script by it.
+//
 // # Names in Slurm
 //
-// The token is the name of the job in Slurm. Every answer is looked up by that name, and each
-// scancel has it, so that nothing is done to a job that only has its id.
+// The job, or the array, has a random name in Slurm, which is in launch.<a>.<n>. Every answer is
+// looked up by that name. What is to be canceled is looked up at that moment, so that nothing is done
+// to a job that only has the id. Launches of one array are told apart by their tasks: <name>_<task>.
 //
 // # Reruns
 //
@@ -47,21 +54,18 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"path"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
@@ -95,6 +99,10 @@ type Runner struct {
 	cfg   Config
 	queue queue
 
+	orders  gather.Queue[*order]
+	cancels gather.Queue[*cancel]
+	alone   map[string]bool // for submit: whose directives Slurm does not take for an array
+
 	mu    sync.Mutex
 	begun map[runner.Key]time.Time // guarded by mu: launches that are known to have begun
 }
@@ -110,7 +118,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	c.Interval = cmp.Or(c.Interval, time.Minute)
 	c.Soon = cmp.Or(c.Soon, 5*time.Second)
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
-	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}}
+	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}, alone: map[string]bool{}}
 	r.Spool = spool.New(spool.Config{
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
@@ -135,14 +143,7 @@ type place struct {
 	Armed int64  `json:"armed"` // when it was armed, in ms since 1970
 	Dir   string `json:"dir"`   // the job's folder
 	ID    string `json:"id"`    // of the job in Slurm, for people: another job may have it by now
-}
-
-func (r *Runner) handle(k runner.Key, token string, at place) runner.Handle {
-	data, err := json.Marshal(at)
-	if err != nil {
-		panic(err) // plain data
-	}
-	return runner.Handle{Key: k, Host: r.Host.ID(), Token: token, Data: string(data)}
+	Name  string `json:"name"`  // of the job in Slurm, and _<task> for a task of an array
 }
 
 // A launch is a handle that was read.
@@ -155,83 +156,12 @@ func (l *launch) armed() time.Time { return time.UnixMilli(l.Armed) }
 
 // find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
 func (r *Runner) find(h runner.Handle) (launch, error) {
-	if h.Host != r.Host.ID() {
-		return launch{}, job.Errorf(job.Invalid, "%s is on host %q, not on %q", h.Key, h.Host, r.Host.ID())
-	}
 	l := launch{Handle: h}
-	err := json.Unmarshal([]byte(h.Data), &l.place)
+	err := r.Find(h, &l.place)
 	if err == nil && l.Armed == 0 {
-		err = errors.New("it is that of another runner")
+		err = job.Errorf(job.Invalid, "the handle of %s is that of another runner", h.Key)
 	}
-	if err != nil {
-		return launch{}, job.Errorf(job.Invalid, "the handle of %s is damaged: %w", h.Key, err)
-	}
-	return l, nil
-}
-
-// Launch arms a launch and submits it.
-func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
-	h, err := r.launch(ctx, k, p)
-	if err != nil {
-		return runner.Handle{}, fmt.Errorf("%s: %w", k, err)
-	}
-	return h, nil
-}
-
-func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (none runner.Handle, _ error) {
-	m, err := spool.NewNames(k, p.Dir)
-	if err != nil {
-		return none, err
-	}
-	limit, err := r.Host.LockLimit(ctx)
-	if err != nil {
-		return none, err
-	}
-	locks := uint64(0)
-	if limit = min(limit, 1<<62); limit >= 1<<20 { // some shells count with a sign
-		locks = limit/2 + mathrand.Uint64N(limit/2)
-	}
-	at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir}
-	run, err := r.script(k, p, m.Token, locks, at.Armed)
-	if err != nil {
-		return none, err
-	}
-	batch, err := batchScript(m, p)
-	if err != nil {
-		return none, err
-	}
-	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {
-		return none, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
-	}
-	for _, f := range []struct{ kind, text string }{
-		{"run", run}, // it may hold secrets
-		{"batch", batch},
-		{"arm", fmt.Sprintf("armed %s %d\n", m.Token, at.Armed)},
-	} {
-		if err := r.FS.Put(ctx, m.Own(f.kind), strings.NewReader(f.text), files.PutOptions{Mode: 0o600}); err != nil {
-			return none, spool.NotArmed(err)
-		}
-	}
-	crash.At("slurm.armfile")
-	if err := r.FS.Link(ctx, m.Own("arm"), m.Arming()); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return none, job.Errorf(job.Conflict, "%w", runner.ErrArmed)
-		}
-		return none, err
-	}
-	crash.At("slurm.armed")
-	at.ID, err = r.sbatch(ctx, m)
-	crash.At("slurm.submitted")
-	if _, refused := errors.AsType[*runner.Refused](err); refused {
-		_, revokeErr := r.revoke(ctx, k, m, p.Dir)
-		return none, errors.Join(err, revokeErr)
-	}
-	if err != nil {
-		return none, err
-	}
-	// Whoever settles at this moment may have revoked it: then the job will find that out.
-	err = r.link(ctx, m, "submitted", "submitted "+m.Token+" "+at.ID, m.Of("settled"))
-	return r.handle(k, m.Token, at), err
+	return l, err
 }
 
 // link makes a name with whole content, unless it is there.
@@ -281,15 +211,15 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 	if len(armed) == 0 { // after a power failure: nothing was submitted before it was durable
 		return r.revoke(ctx, k, m, dir)
 	}
-	if !armed.Is("armed", 2) {
+	if !armed.Is("armed", 3) {
 		return none, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), armed)
 	}
 	s, err := r.queue.look(ctx, 0)
 	if err != nil {
 		return none, err
 	}
-	if row, ok := s.rows[armed[1]]; ok {
-		if err := r.link(ctx, m, "submitted", "submitted "+armed[1]+" "+row.id, m.Of("settled")); err != nil {
+	if row, ok := s.Find(armed[3]); ok {
+		if err := r.link(ctx, m, "submitted", "submitted "+armed[1]+" "+row.ID, m.Of("settled")); err != nil {
 			return none, err
 		}
 	}
@@ -353,15 +283,15 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 	case roomed:
 	case launch.Is("revoked", 1), taken.Is("revoked", 1):
 		return f, false, nil
-	case taken == nil && settled.Is("submitted", 2) && launch.Is("armed", 2):
-		at := place{Dir: dir, ID: settled[2]}
+	case taken == nil && settled.Is("submitted", 2) && launch.Is("armed", 3):
+		at := place{Dir: dir, ID: settled[2], Name: launch[3]}
 		if at.Armed, err = strconv.ParseInt(launch[2], 10, 64); err != nil {
 			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), launch)
 		}
-		return runner.Fate{Started: true, Handle: r.handle(k, settled[1], at)}, false, nil
+		return runner.Fate{Started: true, Handle: r.Handle(k, settled[1], at)}, false, nil
 	case taken == nil:
 		return f, true, nil
-	case !launch.Is("armed", 2):
+	case !launch.Is("armed", 3):
 		return f, false, job.Errorf(job.Corrupt, "%s holds %q, and %s %q", m.Taken(), taken, m.Arming(), launch)
 	default:
 		m.Token = launch[1]
@@ -373,12 +303,20 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Own("take"), take)
 		}
 	}
-	at := place{Dir: dir}
-	if len(t.Rest) > 2 {
+	at := place{Dir: dir, Name: nameOf(t)}
+	if len(t.Rest) > 3 {
 		at.ID = t.Rest[0]
 		at.Armed, err = strconv.ParseInt(t.Rest[2], 10, 64)
 	}
-	return runner.Fate{Started: err == nil, Handle: r.handle(k, t.Token, at)}, false, err
+	return runner.Fate{Started: err == nil, Handle: r.Handle(k, t.Token, at)}, false, err
+}
+
+// nameOf returns the name in Slurm of a launch that was taken.
+func nameOf(t spool.Taker) string {
+	if len(t.Rest) > 3 {
+		return t.Rest[3]
+	}
+	return ""
 }
 
 // Past tells what the host knows of a job.
