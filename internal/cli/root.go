@@ -25,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/programs"
 	"github.com/pawl-jobs/pawl/internal/bench/remote"
+	benchslurm "github.com/pawl-jobs/pawl/internal/bench/slurm"
 	"github.com/pawl-jobs/pawl/internal/cli/admin"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
@@ -86,7 +87,7 @@ pawl help exit-codes says what the exit codes mean.`,
 	term.QuietFlag(root)
 	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(p.More), []*cobra.Command{
 		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand,
-			remote.Command), versionCommand(), term.ExitTopic(),
+			remote.Command, benchslurm.Command), versionCommand(), term.ExitTopic(),
 	}, p.Commands) {
 		term.CheckArgs(c)
 		if c.Name() != "run" { // it asks first

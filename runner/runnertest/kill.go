@@ -28,7 +28,7 @@ func killAsks(t *testing.T, b Bench) {
 	if got := b.read(t, p.Dir+"/last"); got != "ended well\n" {
 		t.Errorf("last words %q", got)
 	}
-	if s := b.state(t, h); s != runner.Lost && s != runner.Ended {
+	if s := b.settled(t, h); s != runner.Lost && s != runner.Ended { // a scheduler may yet have to tell the cause
 		t.Errorf("state %s", s)
 	}
 }
