@@ -122,8 +122,9 @@ type Options struct {
 // step of a program waits most of the time: for the disk, the database, or a machine far away. The
 // more steps wait together, the fewer commits, round trips and shells they need. On PostgreSQL 50
 // programs a second went through a lane with 4 slots, however idle the machine was. Over SSH 64
-// slots bring about 1.5 times as many programs through as 16 do (pawl bench ssh --only launch).
-var DefaultSlots = map[job.Lane]int{job.LaneFinish: 64, job.LaneLaunch: 64, job.LanePrepare: 64, job.LaneTask: 50}
+// slots bring about 1.5 times as many programs through as 16 do (pawl bench ssh --only launch). A
+// scheduler takes as many launches together as there are, so their lane is wider.
+var DefaultSlots = map[job.Lane]int{job.LaneFinish: 64, job.LaneLaunch: 512, job.LanePrepare: 64, job.LaneTask: 50}
 
 // A Kind runs the jobs of one kind. Its methods are called by many goroutines at once, but one job
 // has one step at a time.

@@ -353,6 +353,22 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
+// change gives a run that has come to a state of another lane a slot there, if one is free. Whoever
+// waits to be launched does not keep others from being made ready.
+func (s *session) change(r *Run) {
+	s.mu.Lock()
+	to := r.Job.Lane
+	if to == r.lane || r.lane == job.LaneAlone || s.used[to]+s.taken[to] >= s.e.cfg.Slots[to] {
+		s.mu.Unlock()
+		return
+	}
+	s.used[r.lane]--
+	s.used[to]++
+	r.lane = to
+	s.mu.Unlock()
+	s.freed.set()
+}
+
 // leave removes a job whose custody has ended, and frees its slot. taken says that this process did
 // not give the job away.
 func (s *session) leave(r *Run, taken bool) {

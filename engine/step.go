@@ -150,6 +150,7 @@ func (r *Run) work() {
 		stepped = func(job.Entry) {}
 		r.stepped = true
 		r.send(c, func(error) {})
+		r.s.change(r)
 	}
 }
 

@@ -124,19 +124,9 @@ func remnants(ms []host.Member) (left, kept []runner.Remnant) {
 
 // evidence judges a launch whose wrapper is dead. Only the end of ctx is an error.
 func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Status, error) {
-	end, _ := r.Notified(l.Key, 0, l.Token)
-	var err error
-	if end == nil {
-		_, end, err = r.Room(ctx, l.Key, 0)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
-		if _, marked, markErr := r.MarkOf(ctx, l.Key.Job); markErr == nil {
-			end, err = marked, nil
-		}
-	}
-	if err == nil && end != nil && end.Token == l.Token {
+	end, err := r.EndOf(ctx, l.Handle, 0)
+	if end != nil {
 		s := runner.Status{State: runner.Ended, End: end}
-		s.End.Key = l.Key
 		if a, ok := r.Host.(host.Accountant); ok {
 			// The wrapper has waited for the program. One that was killed has not, and knows
 			// nothing of it.

@@ -251,7 +251,7 @@ func wrapped(t *testing.T, script string) string {
 // An sbatch that submits and does not answer has submitted: each task is found by its name.
 func TestSbatchDoesNotAnswer(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t), wrapped(t, `%s "$@" >/dev/null; exec sleep 100`))
-	b.runner.cfg.Patience = time.Second
+	b.runner.client.Patience = time.Second
 	for _, o := range b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran") {
 		if job.KindOf(o.err) != job.Unavailable {
 			t.Fatal(o.err)
@@ -270,7 +270,7 @@ func TestSbatchDoesNotAnswer(t *testing.T) {
 // An sbatch that submits only after its launches were given up starts nothing.
 func TestSbatchIsLate(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t), wrapped(t, `exec sleep 100`))
-	b.runner.cfg.Patience = time.Second
+	b.runner.client.Patience = time.Second
 	list := b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran")
 	for _, o := range list {
 		if job.KindOf(o.err) != job.Unavailable {

@@ -322,7 +322,7 @@ func TestTheControllerIsKilled(t *testing.T) {
 	h := b.launch(t, k, p)
 	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
 	s.KillController()
-	b.runner.cfg.Patience = time.Second
+	b.runner.client.Patience = time.Second
 	if st := b.status(t, h); st.State != runner.Active {
 		t.Errorf("without a controller it is %+v", st)
 	}
@@ -331,7 +331,7 @@ func TestTheControllerIsKilled(t *testing.T) {
 	if job.KindOf(err) != job.Unavailable {
 		t.Errorf("launched without a controller: %v", err)
 	}
-	b.runner.cfg.Patience = 20 * time.Second
+	b.runner.client.Patience = 20 * time.Second
 	s.StartController(t)
 	f, err := b.runner.Settle(t.Context(), k2, p2.Dir)
 	if err != nil {

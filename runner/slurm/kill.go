@@ -41,7 +41,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	// No later run starts the program. Without the folder none can.
 	err = r.FS.Put(ctx, l.own("stop"), strings.NewReader(""), files.PutOptions{})
 	if err == nil {
-		err = r.link(ctx, m, "settle", "revoked "+m.Token, m.Taken())
+		err = r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Taken())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -51,11 +51,11 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 		return err
 	}
 	if !begun {
-		return r.withdraw(ctx, l)
+		return r.client.Cancel(ctx, l.Name, "")
 	}
 	forced := time.Now().Add(grace)
 	if grace > 0 {
-		if err := r.scancel(ctx, l, "--signal=TERM --full"); err != nil {
+		if err := r.client.Cancel(ctx, l.Name, "--signal=TERM --full"); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			return nil
 		}
 		if !time.Now().Before(forced) && time.Since(sent) > r.cfg.Soon {
-			if err := r.scancel(ctx, l, "--signal=KILL --full"); err != nil {
+			if err := r.client.Cancel(ctx, l.Name, "--signal=KILL --full"); err != nil {
 				return err
 			}
 			sent = time.Now()
@@ -88,11 +88,6 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			return job.Errorf(job.Unavailable, "Slurm job %s is still alive: %w", l.ID, ctx.Err())
 		}
 	}
-}
-
-// withdraw takes a launch that never begins out of the queue of Slurm.
-func (r *Runner) withdraw(ctx context.Context, l *launch) error {
-	return r.scancel(ctx, l, "")
 }
 
 // tell tells the end of a launch whose script was killed with its program. If it had told the end

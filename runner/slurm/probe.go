@@ -203,7 +203,7 @@ func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner
 	case f.Started:
 		return runner.Status{State: runner.Active}, nil
 	}
-	if err := r.withdraw(ctx, l); err != nil { // it would find itself revoked
+	if err := r.client.Cancel(ctx, l.Name, ""); err != nil { // it would find itself revoked
 		r.Log.Warn("a job that can never begin is still in Slurm", "launch", l.Key, "id", l.ID, "error", err)
 	}
 	return runner.Status{State: runner.Lost, Cause: job.SchedulerRejected, Said: w.Waiting()}, nil
@@ -222,20 +222,7 @@ func (r *Runner) end(ctx context.Context, l *launch) (*runner.End, error) {
 	if err != nil {
 		return nil, err
 	}
-	end, _ := r.Notified(l.Key, run, l.Token)
-	if end == nil {
-		_, end, err = r.Room(ctx, l.Key, run)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
-		if _, marked, markErr := r.MarkOf(ctx, l.Key.Job); markErr == nil {
-			end, err = marked, nil
-		}
-	}
-	if err != nil || end == nil || end.Token != l.Token {
-		return nil, err
-	}
-	end.Key = l.Key
-	return end, nil
+	return r.EndOf(ctx, l.Handle, run)
 }
 
 // taken reports whether a script took a launch, or whether that was revoked.

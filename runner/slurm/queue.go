@@ -92,14 +92,8 @@ func (q *queue) missing(s *snapshot, l *launch) bool {
 	return s.missed[l.Name] > 1
 }
 
-// squeue asks for all jobs of the account.
-func (r *Runner) squeue(ctx context.Context) (none squeue.Answer, _ error) {
-	said, err := r.commands(ctx, "run "+squeue.Command()+"\n")
-	if err != nil {
-		return none, err
-	}
-	if a, ok := squeue.Parse(said[0].out); ok && said[0].code == 0 {
-		return a, nil
-	}
-	return none, unanswered("squeue", said[0])
+// Test implements [runner.Tested]: it asks squeue.
+func (r *Runner) Test(ctx context.Context) error {
+	_, err := r.queue.look(ctx, 0)
+	return err
 }

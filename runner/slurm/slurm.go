@@ -54,7 +54,6 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -69,6 +68,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
 )
 
 // Config configures a Runner.
@@ -96,12 +96,12 @@ type Config struct {
 // Runner launches jobs of one account of Slurm.
 type Runner struct {
 	*spool.Spool
-	cfg   Config
-	queue queue
+	cfg    Config
+	client client.Client
+	queue  queue
 
-	orders  gather.Queue[*order]
-	cancels gather.Queue[*cancel]
-	alone   map[string]bool // for submit: whose directives Slurm does not take for an array
+	orders gather.Queue[*order]
+	alone  map[string]bool // for submit: whose directives Slurm does not take for an array
 
 	mu    sync.Mutex
 	begun map[runner.Key]time.Time // guarded by mu: launches that are known to have begun
@@ -123,7 +123,8 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
 	})
-	r.queue.ask = r.squeue
+	r.client.Sh, r.client.Patience = r.Sh, c.Patience
+	r.queue.ask = r.client.Queue
 	if err := r.Make(ctx); err != nil {
 		return nil, err
 	}
@@ -164,17 +165,6 @@ func (r *Runner) find(h runner.Handle) (launch, error) {
 	return l, err
 }
 
-// link makes a name with whole content, unless it is there.
-func (r *Runner) link(ctx context.Context, m spool.Names, kind, words, name string) error {
-	if err := r.Write(ctx, m.Own(kind), words); err != nil {
-		return err
-	}
-	if err := r.FS.Link(ctx, m.Own(kind), name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
-}
-
 // Settle tells whether a launch was started, and revokes it if it was not.
 func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
 	f, err := r.settle(ctx, k, dir)
@@ -197,7 +187,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 		return none, err
 	}
 	if armed == nil {
-		if err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Arming()); err != nil {
+		if err := r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Arming()); err != nil {
 			return none, err
 		}
 		crash.At("slurm.settled")
@@ -219,7 +209,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 		return none, err
 	}
 	if row, ok := s.Find(armed[3]); ok {
-		if err := r.link(ctx, m, "submitted", "submitted "+armed[1]+" "+row.ID, m.Of("settled")); err != nil {
+		if err := r.LinkOnce(ctx, m, "submitted", "submitted "+armed[1]+" "+row.ID, m.Of("settled")); err != nil {
 			return none, err
 		}
 	}
@@ -228,7 +218,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 
 // revoke revokes an armed launch unless it is under way.
 func (r *Runner) revoke(ctx context.Context, k runner.Key, m spool.Names, dir string) (none runner.Fate, _ error) {
-	if err := r.link(ctx, m, "revoke", "revoke "+m.Token, m.Of("settled")); err != nil {
+	if err := r.LinkOnce(ctx, m, "revoke", "revoke "+m.Token, m.Of("settled")); err != nil {
 		return none, err
 	}
 	settled, err := r.Read(ctx, m.Of("settled"))
@@ -244,7 +234,7 @@ func (r *Runner) revoke(ctx context.Context, k runner.Key, m spool.Names, dir st
 
 // shut takes the launch, so that no script can, unless one has.
 func (r *Runner) shut(ctx context.Context, k runner.Key, m spool.Names, dir string) (runner.Fate, error) {
-	err := r.link(ctx, m, "settle", "revoked "+m.Token, m.Taken())
+	err := r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Taken())
 	crash.At("slurm.revoked")
 	if err != nil {
 		return runner.Fate{}, err

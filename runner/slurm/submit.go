@@ -89,7 +89,7 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 		return nil, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
 	}
 	// It may hold secrets.
-	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600}); err != nil {
+	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600, Passing: true}); err != nil {
 		return nil, spool.NotArmed(err)
 	}
 	return o, nil
@@ -106,7 +106,7 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 	arrays := r.arrays(batch)
 	each(batch, func(o *order) error { return r.arm(ctx, o) })
 	crash.At("slurm.armed")
-	var script strings.Builder
+	var scripts []string
 	arrays = slices.DeleteFunc(arrays, func(list []*order) bool {
 		armed := slices.DeleteFunc(slices.Clone(list), func(o *order) bool { return o.err != nil })
 		if len(armed) == 0 {
@@ -116,22 +116,19 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 		err := r.FS.Put(ctx, name, strings.NewReader(batchScript(armed)), files.PutOptions{Mode: 0o600})
 		each(armed, func(*order) error { return err })
 		if err == nil {
-			script.WriteString("run sbatch --parsable " + spool.Quote(name) + "\n")
+			scripts = append(scripts, name)
 		}
 		return err != nil
 	})
 	if len(arrays) == 0 {
 		return
 	}
-	said, err := r.commands(ctx, script.String())
+	said, err := r.client.Submit(ctx, scripts)
 	crash.At("slurm.submitted")
-	if err == nil && len(said) != len(arrays) {
-		err = job.Errorf(job.Unavailable, "sbatch was called %d times and answered %d times", len(arrays), len(said))
-	}
 	for i, list := range arrays {
 		id, err := "", err
 		if err == nil {
-			id, err = accepted(said[i])
+			id, err = said[i].ID, said[i].Err
 		}
 		each(list, func(o *order) error { return r.answered(ctx, o, id, err) })
 		switch _, refused := errors.AsType[*runner.Refused](err); {
@@ -178,12 +175,12 @@ func (r *Runner) arrays(batch []*order) (arrays [][]*order) {
 
 // arm links the name that decides who may submit a launch. It tells under which name in Slurm.
 func (r *Runner) arm(ctx context.Context, o *order) error {
-	text := fmt.Sprintf("armed %s %d %s\n", o.Token, o.Armed, o.Name)
-	if err := r.FS.Put(ctx, o.Own("arm"), strings.NewReader(text), files.PutOptions{Mode: 0o600}); err != nil {
+	err := r.Write(ctx, o.Own("arm"), fmt.Sprintf("armed %s %d %s", o.Token, o.Armed, o.Name))
+	if err != nil {
 		return spool.NotArmed(err)
 	}
 	crash.At("slurm.armfile")
-	err := r.FS.Link(ctx, o.Own("arm"), o.Arming())
+	err = r.FS.Link(ctx, o.Own("arm"), o.Arming())
 	if errors.Is(err, fs.ErrExist) {
 		err = job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 	}
@@ -234,5 +231,5 @@ func (r *Runner) answered(ctx context.Context, o *order, id string, err error) e
 		o.ID += "_" + strconv.Itoa(o.task)
 	}
 	// Whoever settles at this moment may have revoked it: then the job will find that out.
-	return r.link(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
+	return r.LinkOnce(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
 }

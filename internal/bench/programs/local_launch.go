@@ -53,7 +53,7 @@ func (b *localBench) launch(ctx context.Context, m *bench.Measurement, dir strin
 	if err := os.WriteFile(input, []byte("a small input\n"), 0o600); err != nil {
 		return nil, err
 	}
-	f := &launchFigures{Jobs: b.jobs, Slots: engine.DefaultSlots[job.LaneLaunch], Target: 150}
+	f := &launchFigures{Jobs: b.jobs, Slots: engine.DefaultSlots[job.LanePrepare], Target: 150}
 	if b.slots > 0 {
 		f.Slots = b.slots
 	}

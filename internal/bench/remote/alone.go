@@ -134,7 +134,7 @@ func (p *part) launchAlone(ctx context.Context, sys *app.System, name string, n 
 	begin := time.Now()
 	var next atomic.Int64
 	workers, ctx := errgroup.WithContext(ctx)
-	for range engine.DefaultSlots[job.LaneLaunch] {
+	for range engine.DefaultSlots[job.LanePrepare] {
 		workers.Go(func() error {
 			for {
 				i := int(next.Add(1)) - 1

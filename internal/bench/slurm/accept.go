@@ -61,7 +61,7 @@ func (p *part) accepted(ctx context.Context, name string, f *acceptFigures) (rat
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, closing()) }()
-	ids, err := queued(b, p.jobs)
+	ids, err := submitted(b, p.jobs, job.Queued)
 	if err != nil {
 		return 0, err
 	}

@@ -33,9 +33,10 @@ func Command(o *bench.Options) *cobra.Command {
 happens around batch jobs there. It needs root, munge and Slurm (Debian: slurm-wlm, munge). Slurm, its jobs and Pawl share
 the machine, so ratios of one run and counts tell more than rates do. Nothing asks Slurm but Pawl.
 
-  accept   jobs that ask for the same: from the first intent to launch in the database until the last is QUEUED there.
-           arrays is how many submissions that took. Beside it a plain loop that calls sbatch for each of --loop jobs, in
-           turns. All of them wait meanwhile, since the partition is down.
+  accept   jobs that ask for the same, submitted at once: from the first intent to launch in the database until the last is
+           QUEUED there. Meanwhile the others are staged. arrays is how many submissions that took. Beside it a plain loop
+           that calls sbatch for each of --loop jobs, in turns. Slurm accepts all of them and begins none, since the
+           partition is down.
   drain    jobs of --seconds: from the submit until the last is FINISHED in the database. Beside it the same programs as one
            plain array, from sbatch until the last program has ended, in turns. ratio is the plain time through ours.
   end      programs that end one after another: from the time that the program itself tells with its last act to when its job
@@ -169,16 +170,17 @@ const cluster = "cluster"
 
 // openBed starts a service with a system of the private Slurm.
 func (p *part) openBed(ctx context.Context, name string) (*bed.Bed, error) {
-	dir := filepath.Join(p.dir, name)
-	b, err := bed.Open(ctx, filepath.Join(dir, "pawl"), node.Options{Logger: p.Log})
+	b, err := bed.Open(ctx, p.data(name), node.Options{Logger: p.Log})
 	if err != nil {
 		return nil, err
 	}
-	if err := b.AddSystem(p.slurm.System(cluster, filepath.Join(dir, "work"))); err != nil {
+	if err := b.AddSystem(p.slurm.System(cluster, filepath.Join(p.dir, name, "work"))); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
+
+func (p *part) data(name string) string { return filepath.Join(p.dir, name, "pawl") }
 
 // ready is openBed with a partition that is down: jobs are accepted and wait. close cancels them.
 func (p *part) ready(ctx context.Context, name string) (_ *bed.Bed, close func() error, err error) {
@@ -194,13 +196,13 @@ func (p *part) ready(ctx context.Context, name string) (_ *bed.Bed, close func()
 	}, nil
 }
 
-// queued submits n jobs that ask for the same, and waits until Slurm has accepted all of them.
-func queued(b *bed.Bed, n int) ([]job.ID, error) {
+// submitted submits n jobs that ask for the same, and waits until all are in a state.
+func submitted(b *bed.Bed, n int, state job.State) ([]job.ID, error) {
 	ids, err := b.SubmitAll(n, func(int) job.Spec {
 		return job.Spec{System: cluster, Command: []string{"true"}, Resources: &job.Resources{Cores: 1, Minutes: 24 * 60}}
 	})
 	if err == nil {
-		_, err = b.Counted(func(counts map[job.State]int) bool { return counts[job.Queued] == n })
+		_, err = b.Counted(func(counts map[job.State]int) bool { return counts[state] == n })
 	}
 	return ids, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/bench/bed"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 type endFigures struct {
@@ -58,7 +59,7 @@ func (p *part) queries(ctx context.Context) (_ *queryFigures, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closing()) }()
-	if _, err := queued(b, p.waiting); err != nil {
+	if _, err := submitted(b, p.waiting, job.Queued); err != nil {
 		return nil, err
 	}
 	if err := bench.Wait(b.Context(), min(settle, p.watch)); err != nil {
@@ -96,7 +97,7 @@ func (p *part) wait(ctx context.Context) (_ *pendingFigures, err error) {
 	if err := bed.ForgetPeak(); err != nil {
 		return nil, err
 	}
-	if _, err := queued(b, p.pending); err != nil {
+	if _, err := submitted(b, p.pending, job.Queued); err != nil {
 		return nil, err
 	}
 	begun, err := p.slurm.Queries("squeue")

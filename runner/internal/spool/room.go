@@ -66,6 +66,24 @@ func (s *Spool) Roomed(ctx context.Context, k runner.Key, run int) (t Taker, ok 
 	return t, ok, nil
 }
 
+// EndOf returns the end of a run of a launch. It is nil if nobody has told it yet. The error is
+// [fs.ErrNotExist] if nobody can have.
+func (s *Spool) EndOf(ctx context.Context, h runner.Handle, run int) (end *runner.End, err error) {
+	if end, _ = s.Notified(h.Key, run, h.Token); end == nil {
+		_, end, err = s.Room(ctx, h.Key, run)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it may be what became the job's mark
+		if _, marked, markErr := s.MarkOf(ctx, h.Key.Job); markErr == nil {
+			end, err = marked, nil
+		}
+	}
+	if err != nil || end == nil || end.Token != h.Token {
+		return nil, err
+	}
+	end.Key = h.Key
+	return end, nil
+}
+
 // rooms returns the rooms of a job's launches that may be there. k is the last one.
 func (s *Spool) rooms(ctx context.Context, k runner.Key) ([]string, error) {
 	names := []string{s.RoomName(k, 0)}

@@ -191,6 +191,17 @@ func (s *Spool) Write(ctx context.Context, name, words string) error {
 	return s.FS.Put(ctx, name, strings.NewReader(words+"\n"), files.PutOptions{Passing: true})
 }
 
+// LinkOnce makes a name with whole content, unless it is there.
+func (s *Spool) LinkOnce(ctx context.Context, m Names, kind, words, name string) error {
+	if err := s.Write(ctx, m.Own(kind), words); err != nil {
+		return err
+	}
+	if err := s.FS.Link(ctx, m.Own(kind), name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
 // Read returns what a name holds, nil if it is not there.
 func (s *Spool) Read(ctx context.Context, name string) (Words, error) {
 	b, err := files.ReadFile(ctx, s.FS, name, maxWords)

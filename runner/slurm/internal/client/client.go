@@ -1,22 +1,22 @@
-package slurm
+// Package client calls Slurm's commands on a host, each with a bound on its time.
+package client
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // clean are lines that unset the variables by which Slurm's commands would do something else than
@@ -43,6 +43,16 @@ run() {
 }
 `
 
+// A Client calls them for one account. Many may use it at once.
+type Client struct {
+	// Sh runs a script on the host, and returns what it printed. Required.
+	Sh func(ctx context.Context, script string) (string, error)
+	// Patience bounds each command.
+	Patience time.Duration
+
+	cancels gather.Queue[*cancel]
+}
+
 // An answer is what came of a command.
 type answer struct {
 	out, errs string
@@ -51,9 +61,9 @@ type answer struct {
 
 // commands runs a script that calls run, with the environment of [host.Host], and returns what came
 // of each call.
-func (r *Runner) commands(ctx context.Context, script string) (all []answer, err error) {
-	seconds := int((r.cfg.Patience + time.Second - 1) / time.Second)
-	text, err := r.sh(ctx, clean+fmt.Sprintf(run, seconds)+script+"echo done\n")
+func (c *Client) commands(ctx context.Context, script string) (all []answer, err error) {
+	seconds := int((c.Patience + time.Second - 1) / time.Second)
+	text, err := c.Sh(ctx, clean+fmt.Sprintf(run, seconds)+script+"echo done\n")
 	if err != nil {
 		return nil, err
 	}
@@ -79,39 +89,46 @@ func (r *Runner) commands(ctx context.Context, script string) (all []answer, err
 	return all, nil
 }
 
-// sh runs a script on the host and returns what it printed.
-func (r *Runner) sh(ctx context.Context, script string) (string, error) {
-	if sh := r.Shell(); sh != nil {
-		out, _, err := sh.Run(ctx, script, nil)
-		return string(out), err
-	}
-	name := path.Join(r.Dir, "."+rand.Text())
-	p, err := r.Host.Start(ctx, host.Command{
-		Argv: []string{"/bin/sh", "-c", script}, Dir: "/", Stdout: name, Stderr: name + ".err",
-	})
-	defer files.RemoveAll(context.WithoutCancel(ctx), r.FS, name, name+".err") //nolint:errcheck // a hidden file stays
-	if err != nil {
-		return "", err
-	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		alive, err := r.Host.Alive(ctx, []host.Process{p})
-		if err != nil {
-			return "", err
-		}
-		if !alive[0] {
-			break
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
-	}
-	b, err := files.ReadFile(ctx, r.FS, name, 64<<20)
-	return string(b), err
+var jobID = regexp.MustCompile(`(?m)^(\d+)(;[^\n]*)?$`)
+
+// A Submission is what came of an sbatch.
+type Submission struct {
+	ID  string // of the job
+	Err error  // after any error but a [runner.Refused] it may be submitted
 }
 
-var jobID = regexp.MustCompile(`(?m)^(\d+)(;[^\n]*)?$`)
+// Submit submits batch scripts, given by the names of their files, by one request. After an error any of
+// them may be submitted.
+func (c *Client) Submit(ctx context.Context, names []string) ([]Submission, error) {
+	script := ""
+	for _, name := range names {
+		script += "run sbatch --parsable " + spool.Quote(name) + "\n"
+	}
+	said, err := c.commands(ctx, script)
+	if err == nil && len(said) != len(names) {
+		err = job.Errorf(job.Unavailable, "sbatch was called %d times and answered %d times", len(names), len(said))
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Submission, len(said))
+	for i, a := range said {
+		all[i].ID, all[i].Err = accepted(a)
+	}
+	return all, nil
+}
+
+// Queue asks for all jobs of the account.
+func (c *Client) Queue(ctx context.Context) (none squeue.Answer, _ error) {
+	said, err := c.commands(ctx, "run "+squeue.Command()+"\n")
+	if err != nil {
+		return none, err
+	}
+	if a, ok := squeue.Parse(said[0].out); ok && said[0].code == 0 {
+		return a, nil
+	}
+	return none, unanswered("squeue", said[0])
+}
 
 // accepted reads what sbatch says of a submission: the id of the job. After any error but a
 // [runner.Refused] it may be submitted.
@@ -171,48 +188,49 @@ END
 [ -z "$ids" ] || run scancel $options $ids
 `
 
-// scancel sends a signal to the job of a launch, or cancels it, together with others that wait for
-// that. It does not matter what scancel says: a job that is gone is an error for it.
-func (r *Runner) scancel(ctx context.Context, l *launch, options string) error {
-	c := &cancel{l.Name, options, make(chan error, 1)}
-	r.cancels.Add(c, maxArray, func(batch []*cancel) {
-		for len(batch) > 0 {
-			options, names, words := batch[0].options, map[string]bool{}, []string{}
-			like := func(c *cancel) bool { return c.options == options }
-			for _, c := range batch {
-				name, task, isTask := strings.Cut(c.name, "_")
-				if like(c) && !isTask {
-					task = "N/A"
-				}
-				if like(c) {
-					names[name], words = true, append(words, name+"."+task)
-				}
-			}
-			said, err := r.commands(context.WithoutCancel(ctx), fmt.Sprintf(cancels, spool.Quote(options),
-				strings.Join(words, " "), strings.Join(slices.Collect(maps.Keys(names)), ",")))
-			for i, a := range said {
-				if a.code == 124 || a.code >= 126 || silence.MatchString(a.errs) || i == 0 && a.code != 0 {
-					err = unanswered("scancel", a)
-				}
-			}
-			for _, c := range batch {
-				if like(c) {
-					c.done <- err
-				}
-			}
-			batch = slices.DeleteFunc(batch, like)
-		}
-	})
+// Cancel sends a signal to a job, or cancels it, together with others that wait for that. name is its
+// name, and _<task> for a task of an array. It does not matter what scancel says: a job that is gone
+// is an error for it.
+func (c *Client) Cancel(ctx context.Context, name, options string) error {
+	one := &cancel{name, options, make(chan error, 1)}
+	c.cancels.Add(one, maxCancels, func(batch []*cancel) { c.cancel(context.WithoutCancel(ctx), batch) })
 	select {
-	case err := <-c.done:
+	case err := <-one.done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Test implements [runner.Tested]: it asks squeue.
-func (r *Runner) Test(ctx context.Context) error {
-	_, err := r.queue.look(ctx, 0)
-	return err
+// maxCancels is how many jobs are canceled by one request.
+const maxCancels = 512
+
+// cancel cancels jobs, those with the same options together.
+func (c *Client) cancel(ctx context.Context, batch []*cancel) {
+	for len(batch) > 0 {
+		options, names, words := batch[0].options, map[string]bool{}, []string{}
+		like := func(one *cancel) bool { return one.options == options }
+		for _, one := range batch {
+			name, task, isTask := strings.Cut(one.name, "_")
+			if !isTask {
+				task = "N/A"
+			}
+			if like(one) {
+				names[name], words = true, append(words, name+"."+task)
+			}
+		}
+		said, err := c.commands(ctx, fmt.Sprintf(cancels, spool.Quote(options), strings.Join(words, " "),
+			strings.Join(slices.Collect(maps.Keys(names)), ",")))
+		for i, a := range said {
+			if a.code == 124 || a.code >= 126 || silence.MatchString(a.errs) || i == 0 && a.code != 0 {
+				err = unanswered("scancel", a)
+			}
+		}
+		for _, one := range batch {
+			if like(one) {
+				one.done <- err
+			}
+		}
+		batch = slices.DeleteFunc(batch, like)
+	}
 }
