@@ -26,6 +26,7 @@ import (
 // have [SlurmCores] cores. Its commands for queries are counted.
 type Slurm struct {
 	dir     string
+	auth    string    // the folder of munge, which has a user of its own
 	servers []*server // in the order in which they were started
 }
 
@@ -58,17 +59,17 @@ func StartSlurm(ctx context.Context, dir string) (_ *Slurm, err error) {
 		return nil, err
 	}
 	s := &Slurm{dir: dir}
-	if err := s.files(munge); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("start Slurm: %w", err), s.Close())
 		}
 	}()
+	if err := s.files(munge); err != nil {
+		return nil, err
+	}
 	uid, _ := strconv.Atoi(munge.Uid)
 	gid, _ := strconv.Atoi(munge.Gid)
-	auth := filepath.Join(dir, "munge")
+	auth := s.auth
 	cmd := exec.Command(at["munged"], "--foreground", "--socket="+auth+"/sock", "--key-file="+auth+"/key",
 		"--pid-file="+auth+"/pid", "--log-file="+auth+"/log", "--seed-file="+auth+"/seed")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
@@ -99,10 +100,14 @@ func StartSlurm(ctx context.Context, dir string) (_ *Slurm, err error) {
 func (s *Slurm) files(munge *user.User) error {
 	uid, _ := strconv.Atoi(munge.Uid)
 	gid, _ := strconv.Atoi(munge.Gid)
-	auth, key := filepath.Join(s.dir, "munge"), make([]byte, 1024)
+	var err error
+	if s.auth, err = os.MkdirTemp("", "pawl-bench-munge-"); err != nil { // it cannot get into every folder
+		return err
+	}
+	auth, key := s.auth, make([]byte, 1024)
 	_, _ = rand.Read(key) // it does not fail
-	faults := []error{os.MkdirAll(s.dir, 0o755)}
-	for name, mode := range map[string]os.FileMode{"munge": 0o711, "state": 0o700, "spool": 0o755, "bin": 0o755} {
+	faults := []error{os.Chmod(auth, 0o711), os.MkdirAll(s.dir, 0o755)}
+	for name, mode := range map[string]os.FileMode{"state": 0o700, "spool": 0o755, "bin": 0o755} {
 		faults = append(faults, os.Mkdir(filepath.Join(s.dir, name), mode))
 	}
 	faults = append(faults, os.WriteFile(auth+"/key", key, 0o400), os.Chown(auth, uid, gid), os.Chown(auth+"/key", uid, gid))
@@ -152,7 +157,7 @@ func (s *Slurm) configure() error {
 	}
 	lines := []string{
 		"ClusterName=pawl-bench", "SlurmctldHost=$HOST(127.0.0.1)", "SlurmctldPort=" + ports[0], "SlurmdPort=" + ports[1],
-		"SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", "AuthInfo=socket=$DIR/munge/sock", "CredType=cred/munge",
+		"SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", "AuthInfo=socket=$AUTH/sock", "CredType=cred/munge",
 		"ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
 		"SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "MpiDefault=none", "SwitchType=switch/none",
 		"MailProg=/bin/true", "ReturnToService=2", "PropagateResourceLimits=NONE",
@@ -164,7 +169,7 @@ func (s *Slurm) configure() error {
 		fmt.Sprintf("NodeName=$HOST NodeAddr=127.0.0.1 CPUs=%d RealMemory=20000", SlurmCores),
 		"PartitionName=debug Nodes=$HOST Default=YES MaxTime=INFINITE State=UP", "",
 	}
-	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir).Replace(strings.Join(lines, "\n"))
+	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$AUTH", s.auth).Replace(strings.Join(lines, "\n"))
 	return os.WriteFile(s.conf(), []byte(text), 0o644)
 }
 
@@ -234,7 +239,10 @@ func (s *Slurm) Close() error {
 		s.servers[last].end()
 		s.servers = s.servers[:last]
 	}
-	return nil
+	if s.auth == "" {
+		return nil
+	}
+	return os.RemoveAll(s.auth)
 }
 
 // A server is a child of this process.

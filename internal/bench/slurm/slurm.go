@@ -131,9 +131,6 @@ type part struct {
 }
 
 func (b *slurmBench) measure(ctx context.Context, m *bench.Measurement) (_ bench.Figures, err error) {
-	if err := os.Chmod(m.Dir, 0o755); err != nil { // munge reads its key below it
-		return nil, err
-	}
 	server, err := bed.StartSlurm(ctx, filepath.Join(m.Dir, "slurm"))
 	if err != nil {
 		return nil, err
