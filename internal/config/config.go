@@ -99,7 +99,7 @@ type Config struct {
 		Finish int `key:"finish" default:"64" min:"1" max:"10000"`
 
 		// jobs that are launched at once
-		Launch int `key:"launch" default:"64" min:"1" max:"10000"`
+		Launch int `key:"launch" default:"512" min:"1" max:"10000"`
 
 		// jobs whose inputs are staged at once
 		Prepare int `key:"prepare" default:"64" min:"1" max:"10000"`
