@@ -29,9 +29,9 @@ func Command(o *bench.Options) *cobra.Command {
 	cmd := o.Benchmark(&cobra.Command{
 		Use:   "slurm",
 		Short: "Measure batch jobs of Slurm: how fast it gets them, their ends, and what it costs to watch them",
-		Long: fmt.Sprintf(`Slurm starts a private Slurm on the loopback address, with one node that pretends to have %d cores, and measures what
-happens around batch jobs there. It needs root, munge and Slurm (Debian: slurm-wlm, munge). Slurm, its jobs and Pawl share
-the machine, so ratios of one run and counts tell more than rates do. Nothing asks Slurm but Pawl.
+		Long: fmt.Sprintf(`Slurm starts a private Slurm on the loopback address, with one node that pretends to have %d cores, and
+measures what happens around batch jobs there. It needs root, munge and Slurm (Debian: slurm-wlm, munge). Slurm, its jobs
+and Pawl share the machine, so ratios of one run and counts tell more than rates do. Nothing asks Slurm but Pawl.
 
   accept   jobs that ask for the same, submitted at once: from the first intent to launch in the database until the last is
            QUEUED there. Meanwhile the others are staged. arrays is how many submissions that took. Beside it a plain loop
