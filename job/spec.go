@@ -171,46 +171,6 @@ type Input struct {
 	Env string `json:"env,omitempty" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" example:"POEM"`
 }
 
-// Resources are what a program needs. A zero value stands for the default.
-type Resources struct {
-	// Machines; 1 by default.
-	Nodes int `json:"nodes,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
-
-	// Ranks on all nodes together; as many as nodes by default.
-	Tasks int `json:"tasks,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
-
-	// Cores for each task; 1 by default.
-	Cores int `json:"cores,omitempty" zero:"refused" minimum:"1" maximum:"1000000"`
-
-	// Memory of each node. By default the program may use all of it.
-	Memory Bytes `json:"memory,omitempty" zero:"refused" example:"4GiB"`
-
-	// GPUs of each node; none by default.
-	GPUs int `json:"gpus,omitempty" minimum:"0" maximum:"1000000"`
-
-	// How many minutes each attempt may run, with or without a fraction; 10 by default, ten years
-	// at most.
-	Minutes float64 `json:"minutes,omitempty" zero:"refused" exclusiveMinimum:"0" maximum:"5270400" example:"30"`
-
-	// The account that pays, for a scheduler.
-	Account string `json:"account,omitempty" maxLength:"128"`
-
-	// The partition of a scheduler.
-	Partition string `json:"partition,omitempty" maxLength:"128"`
-}
-
-// Bounds and defaults of [Resources].
-const (
-	DefaultMinutes = 10.0
-	MaxMinutes     = 10 * 366 * 24 * 60.0 // ten years
-	maxCount       = 1_000_000            // of nodes, tasks, cores, GPUs
-)
-
-// Limit returns how long the program may run in each attempt.
-func (r Resources) Limit() time.Duration {
-	return time.Duration(r.Minutes * float64(time.Minute))
-}
-
 // Archive says which files come back from the job's folder, and where they go. By default
 // everything comes back but staged inputs.
 //

@@ -55,6 +55,19 @@ type System struct {
 	// The most that one job may ask for. A job that asks for more is refused. A field that is left
 	// out has no bound.
 	Most *Resources `json:"most,omitempty"`
+
+	// The account of Slurm that pays for jobs that name none. By default Slurm chooses it.
+	Account string `json:"account,omitempty" maxLength:"128" example:"physics"`
+
+	// The partition of Slurm for jobs that name none. By default the first of partitions; without
+	// partitions Slurm chooses it.
+	Partition string `json:"partition,omitempty" maxLength:"128" example:"short"`
+
+	// The partitions of Slurm that jobs may name. By default any.
+	Partitions []Partition `json:"partitions,omitempty" maxItems:"256"`
+
+	// The options of sbatch that jobs may give in resources.options, as --NAME. By default none.
+	Options []string `json:"options,omitempty" maxItems:"64" example:"[\"--licenses\"]"`
 }
 
 // A Host says how the machine of a [System] is reached.
@@ -178,8 +191,9 @@ func ParseSystem(doc []byte) (System, error) {
 		v.add("host.kind", s.Host.Kind, "is unknown", "give local or ssh")
 	}
 	if s.Most != nil {
-		v.within("most.", s.Most)
+		v.amounts("most.", s.Most)
 	}
+	v.scheduler(&s)
 	return s, v.err()
 }
 
@@ -188,6 +202,9 @@ func (s *System) fill() {
 	h := &s.Host
 	if h.Kind == "" {
 		h.Kind = HostLocal
+	}
+	if s.Partition == "" && len(s.Partitions) > 0 {
+		s.Partition = s.Partitions[0].Name
 	}
 	if h.Kind != HostSSH {
 		return
@@ -487,38 +504,4 @@ func (v *validation) profile(lines string) {
 		v.add("profile", size, "has carriage returns, which a shell takes for a part of the words",
 			"end lines with a newline alone")
 	}
-}
-
-// Refuse returns a problem for each field in which r asks for more than s gives to one job.
-func (s *System) Refuse(r *Resources) []Problem {
-	if r == nil {
-		return nil
-	}
-	var problems []Problem
-	if r.Nodes > 1 && !s.Scheduled() {
-		why := "is too many: system " + s.Name + " has no scheduler, so a job there has one node"
-		problems = append(problems, Problem{
-			"resources.nodes", strconv.Itoa(r.Nodes), why,
-			"give 1, or name a system with runner: slurm",
-		})
-	}
-	if s.Most == nil {
-		return problems
-	}
-	over := func(field string, asked, most float64, text string) {
-		if most > 0 && asked > most {
-			problems = append(problems, Problem{"resources." + field, "", "is more than system " + s.Name +
-				" gives to one job", "give up to " + text})
-		}
-	}
-	m := s.Most
-	if s.Scheduled() {
-		over("nodes", float64(r.Nodes), float64(m.Nodes), fmt.Sprint(m.Nodes))
-	}
-	over("tasks", float64(r.Tasks), float64(m.Tasks), fmt.Sprint(m.Tasks))
-	over("cores", float64(r.Cores), float64(m.Cores), fmt.Sprint(m.Cores))
-	over("gpus", float64(r.GPUs), float64(m.GPUs), fmt.Sprint(m.GPUs))
-	over("memory", float64(r.Memory), float64(m.Memory), m.Memory.String())
-	over("minutes", r.Minutes, m.Minutes, fmt.Sprint(m.Minutes))
-	return problems
 }

@@ -282,36 +282,6 @@ func (v *validation) program(s *Spec) {
 	}
 }
 
-func (v *validation) resources(r *Resources) {
-	v.within("resources.", r)
-	if r.Minutes > 0 && r.Minutes < 1e-4 {
-		v.add("resources.minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range",
-			"give at least 0.0001")
-	}
-}
-
-// within checks that some system could have these resources.
-func (v *validation) within(at string, r *Resources) {
-	count := func(field string, n int) {
-		if n < 0 || n > maxCount {
-			v.add(at+field, strconv.Itoa(n), "is out of range", fmt.Sprintf("give up to %d", maxCount))
-		}
-	}
-	count("nodes", r.Nodes)
-	count("tasks", r.Tasks)
-	count("cores", r.Cores)
-	count("gpus", r.GPUs)
-	if r.Memory < 0 {
-		v.add(at+"memory", r.Memory.String(), "is negative", "give a size such as 4GiB")
-	}
-	if !(r.Minutes >= 0 && r.Minutes <= MaxMinutes) {
-		v.add(at+"minutes", strconv.FormatFloat(r.Minutes, 'g', -1, 64), "is out of range",
-			fmt.Sprintf("give up to %.0f (ten years)", MaxMinutes))
-	}
-	v.text(at+"account", r.Account, 128)
-	v.text(at+"partition", r.Partition, 128)
-}
-
 func (v *validation) archive(a *Archive) {
 	if _, _, far := OnSystem(a.To); far {
 		v.onSystem("archive.to", a.To, "system://lab/results")

@@ -29,6 +29,8 @@ type resourceKind[T any] struct {
 	name    func(*T) string
 	disable func(*T, bool)
 	builtin T // there without a document
+	// limits returns the limits that a document asks for; nil: it asks for none.
+	limits func(*T) []job.Limit
 }
 
 var (
@@ -43,7 +45,8 @@ var (
 			Name: job.SystemLocal, Description: "the machine on which the service runs",
 			Host: job.Host{Kind: job.SystemLocal},
 		},
-		name: func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
+		limits: (*job.System).Limits,
+		name:   func(s *job.System) string { return s.Name }, disable: func(s *job.System, v bool) { s.Disabled = v },
 	}
 	policies = resourceKind[job.RecoveryPolicy]{
 		kind: job.KindPolicy, parse: job.ParsePolicy,
@@ -138,12 +141,11 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 	st := r.s.cfg.Store
 	row := store.Resource{Tenant: r.s.cfg.Tenant, Kind: r.kind.kind, Name: r.kind.name(&value), Doc: text}
 	for {
-		row.Version = version
-		if version == AnyVersion {
-			old, err := store.FindResource(ctx, st, row.Tenant, row.Kind, row.Name)
-			if err != nil && job.KindOf(err) != job.NotFound {
-				return res, false, err
-			}
+		old, err := store.FindResource(ctx, st, row.Tenant, row.Kind, row.Name)
+		if err != nil && job.KindOf(err) != job.NotFound {
+			return res, false, err
+		}
+		if row.Version = version; version == AnyVersion {
 			row.Version = old.Version
 		}
 		put, err := st.Put(ctx, row)
@@ -155,7 +157,8 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 		}
 		r.s.changed(ctx, r.kind.kind)
 		r.s.mayBeEnabled(ctx, r.kind.kind, row.Name)
-		return Resource[T]{value, put.Version, put.Updated}, row.Version == 0, nil
+		err = r.bound(ctx, old, &value)
+		return Resource[T]{value, put.Version, put.Updated}, row.Version == 0, err
 	}
 }
 
@@ -192,14 +195,63 @@ func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (
 	}
 }
 
-// Delete removes a document. The error is of kind Conflict for a queue with jobs that have not
-// ended, and of kind NotFound if there is no document.
+// Delete removes a document, and the limits that it asked for. The error is of kind Conflict for a
+// queue with jobs that have not ended, and of kind NotFound if there is no document.
 func (r Resources[T]) Delete(ctx context.Context, name string) error {
-	if err := r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name); err != nil {
+	old, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, name)
+	if err == nil || job.KindOf(err) == job.NotFound {
+		err = r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name)
+	}
+	if err != nil {
 		return err
 	}
 	r.s.changed(ctx, r.kind.kind)
 	r.s.mayBeEnabled(ctx, r.kind.kind, name)
+	return r.bound(ctx, old, nil)
+}
+
+// bound sets the limits that a document asks for, and removes those that only the one before asked
+// for. After a crash in between, the document is applied again.
+func (r Resources[T]) bound(ctx context.Context, old store.Resource, value *T) error {
+	if r.kind.limits == nil {
+		return nil
+	}
+	var asked, before []job.Limit
+	if value != nil {
+		asked = r.kind.limits(value)
+	}
+	if was, err := r.kind.read(old); err == nil {
+		before = r.kind.limits(&was.Doc)
+	}
+	if len(asked)+len(before) == 0 {
+		return nil
+	}
+	set, err := r.s.cfg.Store.Limits(ctx, r.s.cfg.Tenant)
+	if err != nil {
+		return err
+	}
+	at := func(all []job.Limit, key string) int {
+		return slices.IndexFunc(all, func(l job.Limit) bool { return l.Key == key })
+	}
+	for _, l := range asked {
+		most := l.Most
+		if i := at(set, l.Key); i >= 0 { // the shares of owners are somebody else's
+			l = set[i]
+		}
+		if l.Most = most; at(set, l.Key) >= 0 && set[at(set, l.Key)].Most == most {
+			continue
+		}
+		if err := r.s.SetLimit(ctx, l); err != nil {
+			return err
+		}
+	}
+	for _, l := range before {
+		if at(asked, l.Key) < 0 && at(set, l.Key) >= 0 {
+			if err := r.s.RemoveLimit(ctx, l.Key); err != nil && job.KindOf(err) != job.NotFound {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -370,7 +422,7 @@ func (s *Service) checkPlaces(ctx context.Context, specs []job.Spec, jobs []stor
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
 		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
-			jobs[i].Refusal = s.toSystem(known.systems, &specs[i], &jobs[i].Job)
+			jobs[i].Refusal = s.toSystem(known.systems, &specs[i], &jobs[i])
 		}
 		if r := specs[i].Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
 			if _, there := known.policies[r.Policy]; !there {
@@ -392,8 +444,8 @@ func disabled(field, name string) error {
 
 // toSystem puts a job on the system that its spec names, or returns the reason why that does not
 // take it. A disabled system takes it: the job waits until the system is enabled.
-func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job) error {
-	name := spec.System
+func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, n *store.New) error {
+	j, name := &n.Job, spec.System
 	if name == "" {
 		name = job.SystemLocal
 	}
@@ -417,6 +469,10 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, j *job.Job)
 	}
 	if problems := spec.RefusePlaces(ss, j.Machine); problems != nil {
 		return &job.SpecError{Problems: problems}
+	}
+	if spec.Resources == nil || spec.Resources.Partition == "" {
+		// Nothing but these keys says later in which partition it is.
+		j.Limits = append(j.Limits, sys.PartitionKeys(j)...)
 	}
 	return nil
 }

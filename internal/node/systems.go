@@ -181,7 +181,7 @@ func (s *systems) document(ctx context.Context, tenant, watch string) (doc job.S
 func (y *system) same(doc *job.System) bool {
 	was, is := y.doc, *doc
 	for _, d := range []*job.System{&was, &is} {
-		d.Disabled, d.Description, d.Most, d.Files = false, "", nil, nil
+		d.Disabled, d.Description, d.Most, d.Files, d.Partitions, d.Options = false, "", nil, nil, nil, nil
 	}
 	a, _ := json.Marshal(was)
 	b, _ := json.Marshal(is)
@@ -209,7 +209,7 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 		}
 	}
 	sys := &app.System{
-		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile,
+		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile, Fill: y.doc.Fill,
 	}
 	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
 		return nil, err

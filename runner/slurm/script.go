@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -18,12 +17,15 @@ import (
 func directives(q job.Resources) (string, error) {
 	var b strings.Builder
 	var wrong error
-	set := func(name, value string) {
-		if value != "" && !plain.MatchString(value) && wrong == nil {
-			wrong = job.Errorf(job.Invalid, "resources: %q is no value for --%s", value, name)
+	line := func(words string) {
+		if !job.Directive(words) && wrong == nil {
+			wrong = job.Errorf(job.Invalid, "resources: %q is no directive of Slurm", words)
 		}
+		fmt.Fprintf(&b, "#SBATCH %s\n", words)
+	}
+	set := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&b, "#SBATCH --%s=%s\n", name, value)
+			line("--" + name + "=" + value)
 		}
 	}
 	count := func(name string, n int) {
@@ -32,7 +34,7 @@ func directives(q job.Resources) (string, error) {
 		}
 	}
 	set("output", "/dev/null")
-	b.WriteString("#SBATCH --requeue\n")
+	line("--requeue")
 	count("nodes", q.Nodes)
 	count("ntasks", q.Tasks)
 	count("cpus-per-task", q.Cores)
@@ -45,11 +47,17 @@ func directives(q job.Resources) (string, error) {
 	}
 	set("account", q.Account)
 	set("partition", q.Partition)
+	set("qos", q.QOS)
+	set("constraint", q.Constraint)
+	set("reservation", q.Reservation)
+	if q.Exclusive {
+		line("--exclusive")
+	}
+	for _, o := range q.Options {
+		line(o)
+	}
 	return b.String(), wrong
 }
-
-// plain matches a value of a directive. It has nothing that could begin another one.
-var plain = regexp.MustCompile(`^[A-Za-z0-9/][A-Za-z0-9_./:,@+-]*$`)
 
 // begin are the lines of a script before it takes the launch. The %s are the time when it was armed and
 // the number of the message without its run.

@@ -17,8 +17,12 @@ import (
 	"time"
 )
 
-// Scheduler is a private Slurm with one node, which pretends to have 64 cores. Jobs run on this
-// machine, as the user who submits them. It keeps no accounts. Its KillWait is two seconds.
+// Scheduler is a private Slurm. Its partition debug has one node, which pretends to have 64 cores.
+// Jobs run on this machine, as the user who submits them. It keeps no accounts. Its KillWait is two
+// seconds.
+//
+// The other partitions are short, which gives jobs one minute; pair, which has a second node too;
+// and drained, which takes no jobs.
 //
 // Its methods are called one at a time.
 type Scheduler struct {
@@ -125,10 +129,7 @@ func (s *Scheduler) open() error {
 		if err = s.startController(ctx); err != nil {
 			continue
 		}
-		var node *child
-		node, err = startChild(ctx, exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", hostname()), "started")
-		if err == nil {
-			s.all = append(s.all, node)
+		if err = s.startNodes(ctx, secondNode, hostname()); err == nil {
 			break
 		}
 		s.ctld.end(syscall.SIGKILL)
@@ -139,6 +140,23 @@ func (s *Scheduler) open() error {
 	return s.idle(ctx)
 }
 
+// secondNode is a node on this machine, too.
+const secondNode = "pawl-second"
+
+func (s *Scheduler) startNodes(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		node, err := startChild(ctx, exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", name), "started")
+		if err != nil {
+			for ; len(s.all) > 1; s.all = s.all[:len(s.all)-1] {
+				s.all[len(s.all)-1].end(syscall.SIGKILL)
+			}
+			return err
+		}
+		s.all = append(s.all, node)
+	}
+	return nil
+}
+
 func hostname() string {
 	name, _ := os.Hostname()
 	name, _, _ = strings.Cut(name, ".")
@@ -147,24 +165,23 @@ func hostname() string {
 
 // configure writes its configuration, with ports that are free.
 func (s *Scheduler) configure() error {
-	ctld, err := freePort()
-	if err != nil {
-		return err
-	}
-	node, err := freePort()
-	if err != nil {
-		return err
+	var ports [3]string
+	for i := range ports {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		ports[i] = strconv.Itoa(port)
 	}
 	s.Conf = filepath.Join(s.dir, "slurm.conf")
-	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$CTLD", strconv.Itoa(ctld), "$NODE",
-		strconv.Itoa(node)).Replace(slurmConf)
+	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND",
+		secondNode, "$OTHER", ports[2]).Replace(slurmConf)
 	return os.WriteFile(s.Conf, []byte(text), 0o644)
 }
 
 const slurmConf = `ClusterName=pawl-test
 SlurmctldHost=$HOST(127.0.0.1)
 SlurmctldPort=$CTLD
-SlurmdPort=$NODE
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -188,13 +205,16 @@ MaxJobCount=20000
 MaxArraySize=10001
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 StateSaveLocation=$DIR/state
-SlurmdSpoolDir=$DIR/spool
+SlurmdSpoolDir=$DIR/spool/%n
 SlurmctldPidFile=$DIR/slurmctld.pid
-SlurmdPidFile=$DIR/slurmd.pid
+SlurmdPidFile=$DIR/slurmd.%n.pid
 SlurmdParameters=config_overrides
-NodeName=$HOST NodeAddr=127.0.0.1 CPUs=64 RealMemory=20000
+NodeName=$HOST NodeAddr=127.0.0.1 Port=$NODE CPUs=64 RealMemory=20000 Features=near,fast
+NodeName=$SECOND NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$OTHER CPUs=4 RealMemory=20000 Features=fast
 PartitionName=debug Nodes=$HOST Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=$HOST MaxTime=1 State=UP
+PartitionName=pair Nodes=$HOST,$SECOND MaxTime=60 State=UP
+PartitionName=drained Nodes=$HOST MaxTime=60 State=DRAIN
 `
 
 func (s *Scheduler) startController(ctx context.Context) (err error) {
@@ -252,7 +272,7 @@ func (s *Scheduler) StartController(tb testing.TB) {
 // its script may be removed.
 func (s *Scheduler) Left(id string) bool {
 	n, _ := strconv.Atoi(id)
-	names, _ := filepath.Glob(filepath.Join(s.dir, "spool", fmt.Sprintf("job%05d*", n)))
+	names, _ := filepath.Glob(filepath.Join(s.dir, "spool", "*", fmt.Sprintf("job%05d*", n)))
 	return len(names) > 0
 }
 
@@ -266,8 +286,8 @@ func (s *Scheduler) NodeLog() string { return s.all[len(s.all)-1].log.String() }
 func (s *Scheduler) Stop() {
 	if s.ctld != nil && len(s.all) > 1 {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-		_, _ = s.Do(ctx, "scancel", "--signal=KILL", "--full", "--partition=debug,short")
-		_, _ = s.Do(ctx, "scancel", "--state=PENDING", "--partition=debug,short")
+		_, _ = s.Do(ctx, "scancel", "--signal=KILL", "--full", "--partition=debug,short,pair,drained")
+		_, _ = s.Do(ctx, "scancel", "--state=PENDING", "--partition=debug,short,pair,drained")
 		Until(ctx, func() bool { out, err := s.Do(ctx, "squeue", "-h"); return err != nil || strings.TrimSpace(out) == "" })
 		cancel()
 	}
