@@ -91,8 +91,8 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 		r.Folder = sys.folder(j)
 	}
 	r.Defaults(j.ID, j.Owner)
-	if !resolved && sys.Fill != nil {
-		sys.Fill(r.Resources)
+	if !resolved && sys.Complete != nil {
+		sys.Complete(r.Resources)
 	}
 	s.given, s.dir, s.environ = r.Spec, r.Folder, r.Environ
 	k.goesTo(s, r.Results)

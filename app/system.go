@@ -30,8 +30,8 @@ type System struct {
 	Shell []string
 	// Profile holds lines of that shell that come before each program.
 	Profile string
-	// Fill fills in what a job leaves to the scheduler. Nil: there is none.
-	Fill func(*job.Resources)
+	// Complete fills in what a job leaves to the scheduler. Nil: there is none.
+	Complete func(*job.Resources)
 }
 
 // shared returns where copies of inputs are that several jobs share, beside the folders of tenants.

@@ -104,9 +104,9 @@ func (s *System) named() string {
 	return short(strings.Join(names, " or "))
 }
 
-// Fill fills in what a job leaves to the scheduler of the system. A system without one leaves r as
+// Complete fills in what a job leaves to the scheduler of the system. A system without one leaves r as
 // it is.
-func (s *System) Fill(r *Resources) {
+func (s *System) Complete(r *Resources) {
 	if s.Scheduled() {
 		r.Account, r.Partition = cmp.Or(r.Account, s.Account), cmp.Or(r.Partition, s.Partition)
 	}
@@ -220,7 +220,7 @@ func (s *System) Refuse(r *Resources) (problems []Problem) {
 
 // refusePartition returns the problems of a job with its partition.
 func (s *System) refusePartition(r Resources) (problems []Problem) {
-	s.Fill(&r)
+	s.Complete(&r)
 	if len(s.Partitions) == 0 {
 		return nil
 	}

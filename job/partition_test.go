@@ -86,10 +86,10 @@ func TestPartitionsOfASystem(t *testing.T) {
 		}
 	}
 	var r job.Resources
-	if s.Fill(&r); r.Account != "physics" || r.Partition != "short" {
+	if s.Complete(&r); r.Account != "physics" || r.Partition != "short" {
 		t.Errorf("filled in: %+v", r)
 	}
-	if (&job.System{Name: "lab", Account: "physics"}).Fill(&r); r.Partition != "short" {
+	if (&job.System{Name: "lab", Account: "physics"}).Complete(&r); r.Partition != "short" {
 		t.Errorf("filled in without a scheduler: %+v", r)
 	}
 	j := job.Job{Kind: job.KindApp, Owner: "ada"}

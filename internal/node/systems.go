@@ -209,7 +209,7 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 		}
 	}
 	sys := &app.System{
-		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile, Fill: y.doc.Fill,
+		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile, Complete: y.doc.Complete,
 	}
 	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
 		return nil, err
