@@ -2,10 +2,14 @@ package app_test
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
@@ -96,5 +100,27 @@ func TestWhatSchedulersDo(t *testing.T) {
 				t.Errorf("no %q in\n%s", c.says, got)
 			}
 		})
+	}
+}
+
+// A scheduler that answers, and takes no more jobs like one for now, blocks that one at once.
+func TestASchedulerTakesNoMore(t *testing.T) {
+	h := open(t, func(p *parts) {
+		p.Local.Runner = answer{scheduler{runnerfake.New(p.Local.Runner)}, func(runner.Key) (runner.Handle, error) {
+			return runner.Handle{}, &host.Trouble{
+				Code: job.SchedulerQuota, Err: errors.New("too many"), Ask: map[string]string{"partition": "short", "qos": ""},
+			}
+		}}
+	})
+	id := h.submit(scripted("exit 3"))
+	g := h.blocked(1)
+	want := map[string]string{"partition": "short", "qos": "", app.ParamWatch: g.Params[app.ParamWatch]}
+	if g.Code != job.SchedulerQuota || g.Tester != app.TesterConnection || !maps.Equal(g.Params, want) ||
+		!strings.HasSuffix(g.Line, "/partition/short") {
+		t.Errorf("%+v", g)
+	}
+	h.release(g)
+	if j := h.end(id); j.Code != job.ProgramFailed || j.Launch != 2 || j.Attempt != 1 {
+		t.Errorf("%s %s %s, launch %d of attempt %d", j.State, j.Code, j.Message, j.Launch, j.Attempt)
 	}
 }

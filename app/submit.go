@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -60,6 +61,9 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 		}
 		full := k.full(ctx, k.workRoom(s, 0), err)
 		refused, wrong := errors.AsType[*runner.Refused](err)
+		if t, ok := errors.AsType[*host.Trouble](err); ok && t.Ask != nil {
+			try = launchTries // it has answered
+		}
 		switch {
 		case unsettled != nil:
 			return k.unsettled(ctx, r, errors.Join(err, unsettled))

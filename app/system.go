@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -78,10 +79,18 @@ func silent(j *job.Job, err error) *job.Block {
 		return nil //nolint:nilerr // it is other trouble, of which the caller tells
 	}
 	system, _, _ := strings.Cut(watch, "/")
-	return &job.Block{
+	b := &job.Block{
 		Code: code, AnyCode: true, Tester: TesterConnection, Params: map[string]string{ParamWatch: watch},
 		Machine: j.Machine, Line: job.SystemKey(system),
 	}
+	if ok && t.Ask != nil { // a scheduler answers, and may take other jobs
+		b.AnyCode = false
+		maps.Copy(b.Params, t.Ask)
+		if p := t.Ask["partition"]; p != "" {
+			b.Line = job.PartitionKey(system, p)
+		}
+	}
+	return b
 }
 
 // Remote finds the systems on other machines. Its methods are safe for concurrent use.

@@ -56,9 +56,12 @@ const (
 	ToolsMissing              Code = "TOOLS_MISSING"
 	SchedulerUnavailable      Code = "SCHEDULER_UNAVAILABLE"
 	SchedulerQuota            Code = "SCHEDULER_QUOTA"
-	FilesUnavailable          Code = "FILES_UNAVAILABLE"
-	TransferInterrupted       Code = "TRANSFER_INTERRUPTED"
-	TaskBlocked               Code = "TASK_BLOCKED"
+
+	SchedulerPartitionUnavailable Code = "SCHEDULER_PARTITION_UNAVAILABLE"
+
+	FilesUnavailable    Code = "FILES_UNAVAILABLE"
+	TransferInterrupted Code = "TRANSFER_INTERRUPTED"
+	TaskBlocked         Code = "TASK_BLOCKED"
 
 	TaskFailed      Code = "TASK_FAILED"
 	TaskPanicked    Code = "TASK_PANICKED"
@@ -253,8 +256,14 @@ var Codes = []CodeInfo{
 		"look at the scheduler of the system",
 	},
 	{
-		SchedulerQuota, "said by handlers only, so far: the scheduler takes no more jobs of this user", true,
-		"wait until some have ended; a limit in Pawl keeps jobs from coming so far: pawl limits set",
+		SchedulerQuota, "SUBMITTING_JOB: the scheduler takes no more jobs of this account for now", true,
+		"wait until some have ended; a limit in Pawl keeps jobs from coming so far: pawl limits set, or jobs of a " +
+			"partition of the system",
+	},
+	{
+		SchedulerPartitionUnavailable, "SUBMITTING_JOB: the partition is drained or inactive, and takes no jobs", true,
+		"ask an administrator of the scheduler when it is up again, or run the job in another one " +
+			"(resources.partition)",
 	},
 	{FilesUnavailable, "PROCESSING_INPUTS or STAGING_INPUTS: the web server of an input failed (http 5xx, 408), " +
 		"or asked to come back later (429)", true, "look at the service that the message names"},

@@ -74,14 +74,14 @@ func (j *Job) Keys(system, partition string) []string {
 	on := SystemKey(system)
 	keys = append(keys, on, on+owner)
 	if partition != "" {
-		in := partitionKey(system, partition)
+		in := PartitionKey(system, partition)
 		keys = append(keys, in, in+owner)
 	}
 	return keys
 }
 
-// partitionKey returns the key of the turns in a partition of a system.
-func partitionKey(system, name string) string { return SystemKey(system) + "/partition/" + part(name) }
+// PartitionKey returns the key of the turns in a partition of a system.
+func PartitionKey(system, name string) string { return SystemKey(system) + "/partition/" + part(name) }
 
 // SystemKey returns the key of the turns on a system.
 func SystemKey(system string) string { return limitSystem + "/" + system }

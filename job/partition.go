@@ -118,7 +118,7 @@ func (s *System) PartitionKeys(j *Job) []string {
 	if len(s.Partitions) == 0 {
 		return nil
 	}
-	key := partitionKey(s.Name, s.Partition)
+	key := PartitionKey(s.Name, s.Partition)
 	return slices.DeleteFunc(j.Keys(s.Name, s.Partition), func(k string) bool {
 		return k != key && !strings.HasPrefix(k, key+"/")
 	})
@@ -128,7 +128,7 @@ func (s *System) PartitionKeys(j *Job) []string {
 func (s *System) Limits() (all []Limit) {
 	for i := range s.Partitions {
 		p := &s.Partitions[i]
-		key := partitionKey(s.Name, p.Name)
+		key := PartitionKey(s.Name, p.Name)
 		if p.Jobs > 0 {
 			all = append(all, Limit{Key: key, Most: p.Jobs})
 		}
@@ -146,6 +146,8 @@ type bound struct {
 	text        string // the most, for people
 }
 
+func (b bound) exceeded() bool { return b.most > 0 && b.asked > b.most }
+
 // bounds returns what a job asks for beside the most that it may.
 func bounds(r, most *Resources) []bound {
 	return []bound{
@@ -160,7 +162,7 @@ func bounds(r, most *Resources) []bound {
 
 // fits reports whether a partition takes what a job asks for.
 func (p *Partition) fits(r *Resources) bool {
-	return p.Most == nil || !slices.ContainsFunc(bounds(r, p.Most), func(b bound) bool { return b.most > 0 && b.asked > b.most })
+	return p.Most == nil || !slices.ContainsFunc(bounds(r, p.Most), bound.exceeded)
 }
 
 // nearest returns the partition that takes what a job asks for and has the least time; "": none
@@ -195,7 +197,7 @@ func (s *System) Refuse(r *Resources) (problems []Problem) {
 	}
 	if s.Most != nil {
 		for _, b := range bounds(&asked, s.Most) {
-			if b.most > 0 && b.asked > b.most && (b.field != "nodes" || s.Scheduled()) {
+			if b.exceeded() && (b.field != "nodes" || s.Scheduled()) {
 				problems = append(problems, Problem{"resources." + b.field, "", "is more than system " + s.Name +
 					" gives to one job", "give up to " + b.text})
 			}
@@ -226,22 +228,24 @@ func (s *System) refusePartition(r Resources) (problems []Problem) {
 	}
 	p := s.partition(r.Partition)
 	if p == nil {
-		return []Problem{{"resources.partition", short(r.Partition), "is no partition of system " + s.Name, "give " + s.named()}}
+		return []Problem{{
+			"resources.partition", short(r.Partition), "is no partition of system " + s.Name, "give " + s.named(),
+		}}
 	}
 	if p.Most == nil {
 		return nil
 	}
 	other := s.nearest(&r)
 	for _, b := range bounds(&r, p.Most) {
-		if b.most <= 0 || b.asked <= b.most {
+		if !b.exceeded() {
 			continue
 		}
 		remedy := "give up to " + b.text
 		if other != "" {
 			remedy += ", or resources.partition: " + other + ", which takes it"
 		}
-		problems = append(problems, Problem{"resources." + b.field, "", fmt.Sprintf("is more than partition %s of system %s gives "+
-			"to one job", p.Name, s.Name), remedy})
+		what := fmt.Sprintf("is more than partition %s of system %s gives to one job", p.Name, s.Name)
+		problems = append(problems, Problem{"resources." + b.field, "", what, remedy})
 	}
 	return problems
 }

@@ -263,6 +263,8 @@ var policies = map[Code]Policy{
 	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
 	LoginRequired:             stepwise(week, 0, time.Minute),
 	ArgsUnreadable:            stepwise(week, 0, time.Minute),
+
+	SchedulerPartitionUnavailable: away,
 }
 
 // stepwise makes a policy from pairs: how many tests, and the time between them.

@@ -63,9 +63,16 @@ var ErrNotArmed = errors.New("nothing was launched")
 type Refused struct {
 	Code job.Code
 	Said string // in the scheduler's own words
+	// Field is what to change in the job file; "" if that is not known.
+	Field string
 }
 
-func (r *Refused) Error() string { return "refused: " + r.Said }
+func (r *Refused) Error() string {
+	if r.Field == "" {
+		return "refused: " + r.Said
+	}
+	return "refused: " + r.Said + "; change " + r.Field
+}
 
 // Runner launches programs on one host.
 //
@@ -191,8 +198,9 @@ type Suspender interface {
 
 // Tested is a runner whose scheduler may be away while its host answers.
 type Tested interface {
-	// Test returns nil if the scheduler answers. Otherwise the error is a [host.Trouble].
-	Test(ctx context.Context) error
+	// Test returns nil if the scheduler answers. With what a [host.Trouble] asked, it returns nil if
+	// the scheduler takes such a job. Otherwise the error is a [host.Trouble].
+	Test(ctx context.Context, ask map[string]string) error
 }
 
 // A Key names a launch. Both numbers begin at 1. Within an attempt, another launch follows only if

@@ -209,7 +209,8 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 		}
 	}
 	sys := &app.System{
-		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile, Complete: y.doc.Complete,
+		Watch: watch, Host: y.host, Work: path.Join(work, "work"), Shell: y.doc.Shell, Profile: y.doc.Profile,
+		Complete: y.doc.Complete,
 	}
 	if err := y.host.Files().Mkdir(ctx, sys.Work); err != nil {
 		return nil, err
@@ -229,26 +230,32 @@ func (y *system) forget() {
 	<-y.turn
 }
 
-// Test implements [recovery.Tester]: it asks the machine of a system.
+// Test implements [recovery.Tester]: it asks the machine of a system, and its scheduler.
 func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
 	if y, err := s.find(ctx, q.Tenant, q.Params[app.ParamWatch]); err == nil {
 		if far, ok := y.host.(interface{ Forget() }); ok {
 			far.Forget() // what is told is how it is now
 		}
 	}
+	ask := maps.Clone(q.Params)
+	delete(ask, app.ParamWatch)
 	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
 	if err == nil {
 		_, err = y.Host.Files().Stat(ctx, y.Work)
 	}
 	if err == nil {
 		if t, ok := y.Runner.(runner.Tested); ok {
-			err = t.Test(ctx)
+			err = t.Test(ctx, ask)
 		}
 	}
 	if err != nil {
 		return recovery.Answer{}, err
 	}
-	return recovery.Answer{Clear: true, Says: q.Params[app.ParamWatch] + " answers"}, nil
+	a := recovery.Answer{Clear: true, Says: q.Params[app.ParamWatch] + " answers"}
+	if len(ask) > 0 {
+		a.May, a.Says = 10, q.Params[app.ParamWatch]+" takes jobs" // it does not say how many
+	}
+	return a, nil
 }
 
 // Private implements [recovery.Private]: each tenant has documents of its own.

@@ -140,7 +140,7 @@ func TestALaunchThatCanNeverBegin(t *testing.T) {
 	h := b.launch(t, k, p)
 	var s runner.Status
 	until(t, "it is lost", func() bool { s = b.status(t, h); return s.State == runner.Lost })
-	if s.Cause != job.SchedulerRejected || !strings.Contains(s.Said, "asks for more time than the partition gives") {
+	if s.Cause != job.SchedulerRejected || !strings.Contains(s.Said, "resources.minutes is more than the partition gives") {
 		t.Errorf("%+v", s)
 	}
 	until(t, "it is out of the queue", func() bool { return b.do(t, "squeue", "-h", "-n", h.Token) == "" })
@@ -221,7 +221,6 @@ func TestDirectives(t *testing.T) {
 		"a line":    {Partition: "debug\n#SBATCH --uid=0"},
 		"a space":   {Account: "a --uid=0"},
 		"a quote":   {Account: `a"`},
-		"an option": {Partition: "--uid=0"},
 		"a comment": {Partition: "#x"},
 	} {
 		if text, err := directives(q); job.KindOf(err) != job.Invalid {

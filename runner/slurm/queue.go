@@ -92,8 +92,11 @@ func (q *queue) missing(s *snapshot, l *launch) bool {
 	return s.missed[l.Name] > 1
 }
 
-// Test implements [runner.Tested]: it asks squeue.
-func (r *Runner) Test(ctx context.Context) error {
+// Test implements [runner.Tested]. It asks squeue, or has sbatch say whether it would take a job.
+func (r *Runner) Test(ctx context.Context, ask map[string]string) error {
+	if len(ask) > 0 {
+		return r.client.Test(ctx, ask)
+	}
 	_, err := r.queue.look(ctx, 0)
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
 )
 
 // maxArray is how many launches are submitted together at most. Slurm takes arrays of up to 1,000
@@ -30,7 +31,8 @@ type order struct {
 	spool.Names
 	place
 	key  runner.Key
-	asks string // its directives: launches that have the same can be one array
+	asks string            // its directives: launches that have the same can be one array
+	ask  map[string]string // see [client.Ask]
 
 	task int // the index in its array
 	err  error
@@ -76,7 +78,7 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 		return nil, err
 	}
 	o := &order{
-		Names: m, key: k, place: place{Armed: time.Now().UnixMilli(), Dir: p.Dir, Name: m.Token}, done: make(chan struct{}),
+		Names: m, key: k, ask: client.Ask(&p.Resources), place: place{Armed: time.Now().UnixMilli(), Dir: p.Dir, Name: m.Token}, done: make(chan struct{}),
 	}
 	run, err := r.script(k, p, m.Token, locks, o.Armed)
 	if err != nil {
@@ -106,7 +108,7 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 	arrays := r.arrays(batch)
 	each(batch, func(o *order) error { return r.arm(ctx, o) })
 	crash.At("slurm.armed")
-	var scripts []string
+	var batches []client.Batch
 	arrays = slices.DeleteFunc(arrays, func(list []*order) bool {
 		armed := slices.DeleteFunc(slices.Clone(list), func(o *order) bool { return o.err != nil })
 		if len(armed) == 0 {
@@ -116,14 +118,14 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 		err := r.FS.Put(ctx, name, strings.NewReader(batchScript(armed)), files.PutOptions{Mode: 0o600})
 		each(armed, func(*order) error { return err })
 		if err == nil {
-			scripts = append(scripts, name)
+			batches = append(batches, client.Batch{Name: name, Ask: armed[0].ask})
 		}
 		return err != nil
 	})
 	if len(arrays) == 0 {
 		return
 	}
-	said, err := r.client.Submit(ctx, scripts)
+	said, err := r.client.Submit(ctx, batches)
 	crash.At("slurm.submitted")
 	for i, list := range arrays {
 		id, err := "", err

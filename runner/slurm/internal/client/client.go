@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
@@ -97,23 +96,28 @@ type Submission struct {
 	Err error  // after any error but a [runner.Refused] it may be submitted
 }
 
-// Submit submits batch scripts, given by the names of their files, by one request. After an error any of
-// them may be submitted.
-func (c *Client) Submit(ctx context.Context, names []string) ([]Submission, error) {
+// A Batch is a batch script.
+type Batch struct {
+	Name string            // of its file
+	Ask  map[string]string // see [Ask]
+}
+
+// Submit submits batch scripts by one request. After an error any of them may be submitted.
+func (c *Client) Submit(ctx context.Context, batches []Batch) ([]Submission, error) {
 	script := ""
-	for _, name := range names {
-		script += "run sbatch --parsable " + spool.Quote(name) + "\n"
+	for _, b := range batches {
+		script += "run sbatch --parsable " + spool.Quote(b.Name) + "\n"
 	}
 	said, err := c.commands(ctx, script)
-	if err == nil && len(said) != len(names) {
-		err = job.Errorf(job.Unavailable, "sbatch was called %d times and answered %d times", len(names), len(said))
+	if err == nil && len(said) != len(batches) {
+		err = job.Errorf(job.Unavailable, "sbatch was called %d times and answered %d times", len(batches), len(said))
 	}
 	if err != nil {
 		return nil, err
 	}
 	all := make([]Submission, len(said))
 	for i, a := range said {
-		all[i].ID, all[i].Err = accepted(a)
+		all[i].ID, all[i].Err = accepted(batches[i].Ask, a)
 	}
 	return all, nil
 }
@@ -132,15 +136,11 @@ func (c *Client) Queue(ctx context.Context) (none squeue.Answer, _ error) {
 
 // accepted reads what sbatch says of a submission: the id of the job. After any error but a
 // [runner.Refused] it may be submitted.
-func accepted(a answer) (id string, err error) {
+func accepted(ask map[string]string, a answer) (id string, err error) {
 	if found := jobID.FindStringSubmatch(a.out); a.code == 0 && found != nil {
 		return found[1], nil
 	}
-	a.errs = strings.ReplaceAll(a.errs, "sbatch: error: ", "")
-	if refused(a.code, a.errs) {
-		return "", &runner.Refused{Code: job.SchedulerRejected, Said: a.errs}
-	}
-	return "", unanswered("sbatch", a)
+	return "", refusal(ask, a)
 }
 
 // unanswered is the error of a command whose answer says nothing. It is a [host.Trouble].
@@ -151,16 +151,6 @@ func unanswered(name string, a answer) error {
 	return &host.Trouble{
 		Code: job.SchedulerUnavailable, Err: fmt.Errorf("Slurm does not answer: %s (exit code %d): %s", name, a.code, a.errs),
 	}
-}
-
-// silence matches what sbatch says when it has not heard what became of the submission, or when the
-// controller could not deal with it now.
-var silence = regexp.MustCompile(`(?i)unable to contact|timed out|connection|communication|socket|zero bytes|` +
-	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error`)
-
-// refused reports whether sbatch was told that the request itself is wrong.
-func refused(code int, said string) bool {
-	return said != "" && code != 124 && code < 126 && !silence.MatchString(said)
 }
 
 // A cancel is a job of Slurm that is to be canceled, or to get a signal.

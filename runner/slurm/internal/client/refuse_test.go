@@ -1,0 +1,73 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
+)
+
+// Only what the controller itself says of a request refuses it, and the message says what to change.
+func TestRefusals(t *testing.T) {
+	const (
+		failed   = "sbatch: error: Batch job submission failed: "
+		violates = failed + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+	)
+	for said, want := range map[string]string{
+		"sbatch: error: invalid partition specified: x; " + failed + "Invalid partition name specified":                         "partition",
+		failed + "User's group not permitted to use this partition":                                                             "partition",
+		failed + "Invalid account or account/partition combination specified":                                                   "account",
+		failed + "Invalid qos specification":                                                                                    "qos",
+		failed + "Requested reservation is invalid":                                                                             "reservation",
+		failed + "Invalid feature specification":                                                                                "constraint",
+		failed + "Requested time limit is invalid (missing or exceeds some limit)":                                              "minutes",
+		failed + "Node count specification invalid":                                                                             "nodes",
+		failed + "Invalid license specification":                                                                                "options (--licenses)",
+		failed + "Requested node configuration is not available":                                                                "nodes, cores, memory, gpus or constraint",
+		"sbatch: error: Invalid generic resource (gres) specification":                                                          "gpus",
+		"sbatch: error: Memory specification can not be satisfied; " + failed + "Requested node configuration is not available": "memory",
+		"sbatch: unrecognized option '--nosuch'; Try \"sbatch --help\" for more information":                                    "options",
+		"sbatch: error: QOSMaxWallDurationPerJobLimit; " + violates:                                                             "minutes",
+		"sbatch: error: AssocMaxNodePerJobLimit; " + violates:                                                                   "nodes",
+		failed + "I do not like it":                                                                                             "-",
+
+		"sbatch: error: QOSMaxSubmitJobPerUserLimit; " + violates: "SCHEDULER_QUOTA",
+		"sbatch: error: AssocMaxSubmitJobLimit; " + violates:      "SCHEDULER_QUOTA",
+		violates: "SCHEDULER_QUOTA",
+		"sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying": "SCHEDULER_QUOTA",
+		failed + "Required partition not available (inactive or drain)":                "SCHEDULER_PARTITION_UNAVAILABLE",
+		"allocation failure: Required partition not available (inactive or drain)":     "SCHEDULER_PARTITION_UNAVAILABLE",
+
+		failed + "Socket timed out on send/recv operation":              "SCHEDULER_UNAVAILABLE",
+		failed + "Unable to contact slurm controller (connect failure)": "SCHEDULER_UNAVAILABLE",
+		failed + "Zero Bytes were transmitted or received":              "SCHEDULER_UNAVAILABLE",
+		failed + "Protocol authentication error":                        "SCHEDULER_UNAVAILABLE",
+		"":                                                              "SCHEDULER_UNAVAILABLE",
+	} {
+		got := ""
+		err := refusal(Ask(&job.Resources{Partition: "p"}), answer{errs: said, code: 1})
+		if r, ok := errors.AsType[*runner.Refused](err); ok {
+			got = "-"
+			if r.Field != "" {
+				got = strings.TrimPrefix(r.Field, "resources.")
+			}
+		}
+		if tr, ok := errors.AsType[*host.Trouble](err); ok {
+			got = string(tr.Code)
+			if (tr.Ask["partition"] == "p") != (tr.Code != job.SchedulerUnavailable) {
+				t.Errorf("%q asks for %v", said, tr.Ask)
+			}
+		}
+		if got != want {
+			t.Errorf("%q: %s, not %s", said, got, want)
+		}
+	}
+	for _, code := range []int{124, 127, 137} {
+		if _, wrong := errors.AsType[*runner.Refused](refusal(nil, answer{errs: "something", code: code})); wrong {
+			t.Errorf("refused by a command that was cut, or is not there: %d", code)
+		}
+	}
+}
