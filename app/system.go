@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -85,7 +84,9 @@ func silent(j *job.Job, err error) *job.Block {
 	}
 	if ok && t.Ask != nil { // a scheduler answers, and may take other jobs
 		b.AnyCode = false
-		maps.Copy(b.Params, t.Ask)
+		for name, value := range t.Ask {
+			b.Params[name] = value
+		}
 		if p := t.Ask["partition"]; p != "" {
 			b.Line = job.PartitionKey(system, p)
 		}

@@ -84,6 +84,7 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 		r.Log.Warn("Slurm does not tell of its jobs", "error", err)
 		s = &snapshot{}
 	}
+	away := err != nil && time.Since(s.at) > 3*r.cfg.Interval
 	for i, h := range hs {
 		l, err := r.find(h)
 		if err != nil {
@@ -93,8 +94,19 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 		if all[i], err = r.state(ctx, s, &l); err != nil {
 			return nil, fmt.Errorf("probe %s: %w", h.Key, err)
 		}
+		if away && all[i].State == runner.Queued {
+			all[i].Reason, all[i].Expected = silent(all[i].Reason), time.Time{}
+		}
 	}
 	return all, nil
+}
+
+// silent says why a launch waits while Slurm does not answer.
+func silent(reason string) string {
+	if reason == "" {
+		return "Slurm does not answer"
+	}
+	return "Slurm does not answer; when it last did: " + reason
 }
 
 // age returns how old an answer of squeue may be for launches: less, if it does not know one yet.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -59,4 +60,36 @@ func TestTooManyJobs(t *testing.T) {
 	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
 		t.Errorf("Settle: %+v, %v", f, err)
 	}
+}
+
+// While Slurm does not answer, a launch that waits says so, and what was known before.
+func TestReasonWhileSlurmIsAway(t *testing.T) {
+	dir := t.TempDir()
+	squeue, err := exec.LookPath("squeue")
+	if err != nil {
+		t.Skip(err)
+	}
+	script := "#!/bin/sh\n[ ! -e " + dir + "/away ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }\n" +
+		"exec " + squeue + " \"$@\"\n"
+	if err := os.WriteFile(dir+"/squeue", []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, testenv.Slurm(t), "PATH="+dir+":"+os.Getenv("PATH"))
+	k, p := b.newJob(t, "true")
+	p.Resources.Options = []string{"--hold"}
+	h := b.launch(t, k, p)
+	const held = "waits because it is held: scontrol release lets it go on"
+	until(t, "it says why", func() bool { return strings.HasSuffix(b.status(t, h).Reason, held) })
+	if err := os.WriteFile(dir+"/away", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const away = "Slurm does not answer; when it last did: Slurm job "
+	until(t, "it says that Slurm is away", func() bool {
+		s := b.status(t, h)
+		return s.State == runner.Queued && strings.HasPrefix(s.Reason, away) && strings.HasSuffix(s.Reason, held)
+	})
+	if err := os.Remove(dir + "/away"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it says why again", func() bool { return strings.HasPrefix(b.status(t, h).Reason, "Slurm job ") })
 }
