@@ -32,6 +32,8 @@ type Trial struct {
 	Remedy func(step string, c job.Code) string
 	// Wait is how long a program may take to start, to end and to tell its end; 30 s by default.
 	Wait time.Duration
+	// Resources are what the program asks a scheduler for.
+	Resources job.Resources
 
 	id   job.ID
 	dir  string // what it makes is there
@@ -43,13 +45,14 @@ const (
 	maxSkew    = time.Minute // by which the clock of a system may be wrong
 	maxTrial   = time.Hour   // after which nobody works any more in the folder of one
 	trialGrace = 5 * time.Second
+	// trialProgram reads a file that was written from here: a node may not see it.
+	trialProgram = `read -r id <../probe && [ "$id" = "$0" ] || { echo "it does not see the work folder"; exit 1; } >&2
+echo "$$${SLURMD_NODENAME:+ on node $SLURMD_NODENAME, which sees the work folder}"; : >begun; exec sleep 600`
 )
 
 // Run tries all from the work folder on.
 func (t *Trial) Run(ctx context.Context) {
-	if t.Wait == 0 {
-		t.Wait = 30 * time.Second
-	}
+	t.Wait = cmp.Or(t.Wait, 30*time.Second)
 	t.id = job.NewID()
 	t.dir = path.Join(t.Root, "check", t.id.String())
 	works := t.folder(ctx)
@@ -93,7 +96,7 @@ func (t *Trial) folder(ctx context.Context) bool {
 	name := path.Join(t.dir, "probe")
 	before := time.Now()
 	if err == nil {
-		err = fsys.Put(ctx, name, strings.NewReader("probe\n"), files.PutOptions{})
+		err = fsys.Put(ctx, name, strings.NewReader(t.id.String()+"\n"), files.PutOptions{})
 	}
 	after := time.Now()
 	var info fs.FileInfo
@@ -184,8 +187,8 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	key := runner.Key{Job: t.id, Attempt: 1, Launch: 1}
 	h, err := r.Launch(ctx, key, runner.Plan{
-		Dir: dir, Argv: t.System.argv([]string{"/bin/sh", "-c", "echo $$; : >begun; exec sleep 600"}),
-		Stdout: "stdout", Stderr: "stderr",
+		Dir: dir, Argv: t.System.argv([]string{"/bin/sh", "-c", trialProgram, t.id.String()}),
+		Stdout: "stdout", Stderr: "stderr", Resources: t.Resources,
 	})
 	if err != nil {
 		t.fail(job.CheckLaunch, job.LaunchFailed, err, "")
@@ -201,7 +204,7 @@ func (t *Trial) program(ctx context.Context) {
 		t.broken(ctx, dir)
 		return
 	default:
-		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s", t.Wait),
+		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s%s", t.Wait, runner.Why(ctx, r, h)),
 			"look at shell and profile of the system: they may wait for something")
 		return
 	}

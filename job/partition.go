@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Partition is a part of the nodes of a scheduler, with what it gives to jobs.
@@ -110,6 +111,22 @@ func (s *System) Complete(r *Resources) {
 	if s.Scheduled() {
 		r.Account, r.Partition = cmp.Or(r.Account, s.Account), cmp.Or(r.Partition, s.Partition)
 	}
+}
+
+// Least returns what the smallest job asks a system for.
+func (s *System) Least() Resources {
+	r := Resources{Nodes: 1, Tasks: 1, Cores: 1, Minutes: 5}
+	s.Complete(&r)
+	return r
+}
+
+// CheckWait returns how long the program of a check may take to start. Schedulers look at new jobs
+// once in a while.
+func (s *System) CheckWait() time.Duration {
+	if s.Scheduled() {
+		return 80 * time.Second
+	}
+	return 30 * time.Second
 }
 
 // PartitionKeys returns the keys of the partition that a system chooses for j: see [Job.Keys]. There

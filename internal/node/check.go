@@ -205,7 +205,7 @@ func trusted(h *job.Host) string {
 // try checks all from the work folder on.
 func (c *checking) try(ctx context.Context, sys *app.System, root string) {
 	trial := app.Trial{
-		System: sys, Root: root, Check: &c.SystemCheck, Remedy: c.remedy,
+		System: sys, Root: root, Check: &c.SystemCheck, Remedy: c.remedy, Wait: c.doc.CheckWait(), Resources: c.doc.Least(),
 		Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
 			return backends.runners[c.doc.Starts()](ctx, sys.Host, spool, past, slog.Default())
 		},
