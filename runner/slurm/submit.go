@@ -78,7 +78,8 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 		return nil, err
 	}
 	o := &order{
-		Names: m, key: k, ask: client.Ask(&p.Resources), place: place{Armed: time.Now().UnixMilli(), Dir: p.Dir, Name: m.Token}, done: make(chan struct{}),
+		Names: m, key: k, ask: client.Ask(&p.Resources),
+		place: place{Armed: time.Now().UnixMilli(), Dir: p.Dir, Name: m.Token}, done: make(chan struct{}),
 	}
 	run, err := r.script(k, p, m.Token, locks, o.Armed)
 	if err != nil {
