@@ -83,8 +83,17 @@ func (h *house) tell(id job.ID, n int, text string) (name string) {
 // end.
 func (h *house) asleep() (id job.ID, text string) {
 	h.Helper()
-	id = h.submit(shell(`exec sleep 1000`))
+	id = h.submit(shell(`echo up; exec sleep 1000`))
 	h.until(id, state(job.Running))
+	j, err := h.svc.Job(h.ctx, id)
+	if err != nil {
+		h.Fatal(err)
+	}
+	folder, _ := app.Places(&j)
+	h.poll("the program", func() bool {
+		out, err := os.ReadFile(filepath.Join(folder, "stdout"))
+		return err == nil && len(out) > 0
+	})
 	return id, message(h.handle(id).Token, 0)
 }
 

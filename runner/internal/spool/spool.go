@@ -279,7 +279,7 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 func GaveUp(h runner.Handle, boot, said string) *runner.End {
 	why, _, _ := strings.Cut(said, "\n")
 	if why == "" {
-		why = "it could say nothing more, so the file system of the job's folder may be full"
+		why = "it said nothing more: it was killed, or the file system of the job's folder is full"
 	}
 	return &runner.End{
 		Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(),
