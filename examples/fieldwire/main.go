@@ -7,7 +7,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
+	"os"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
@@ -28,11 +30,17 @@ var process = pawl.Task[blog, string]{
 }
 
 func main() {
-	ctx := context.Background()
-	svc, err := pawl.Open(ctx, sqlite.At("fieldwire"))
-	if err != nil {
-		log.Fatal(err)
+	if err := run(context.Background(), "fieldwire", os.Stdout); err != nil {
+		log.Fatal("fieldwire: ", err)
 	}
+}
+
+func run(ctx context.Context, dir string, out io.Writer) error {
+	svc, err := pawl.Open(ctx, sqlite.At(dir))
+	if err != nil {
+		return err
+	}
+	defer svc.Close()
 	process.Handle(svc, func(ctx context.Context, j *pawl.Job[blog]) (string, error) {
 		return fmt.Sprintf("blog %d, processed by job %s", j.Args.ID, j.ID().Short()), j.Heartbeat(ctx)
 	})
@@ -40,12 +48,20 @@ func main() {
 	for i := range 9 { // three blogs change three times each
 		h, err := process.Enqueue(ctx, svc, blog{i % 3}, pawl.After(100*time.Millisecond))
 		if err != nil {
-			log.Fatal(err)
+			return err
 		}
 		handles = append(handles, h)
 	}
-	go svc.Run(ctx) //nolint:errcheck // it runs as long as the program
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(running) }()
 	for _, h := range handles {
-		fmt.Println(h.Wait(ctx))
+		text, err := h.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, text)
 	}
+	stop()
+	return <-ended
 }
