@@ -456,8 +456,7 @@ func TestProgram(t *testing.T) {
 	})
 	t.Run("killed with its wrapper it is lost, and no success", func(t *testing.T) {
 		h := open(t)
-		id := h.submit(shell(`exec sleep 1000`))
-		h.until(id, state(job.Running))
+		id, _ := h.asleep()
 		if err := syscall.Kill(-h.pid(id), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

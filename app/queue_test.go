@@ -75,11 +75,13 @@ func TestWhatSchedulersDo(t *testing.T) {
 	}{
 		"forgotten": {runner.Status{State: runner.Dropped}, nil, job.ProgramFailed, 2, "forgotten it before it began"},
 		"ended": {
-			runner.Status{State: runner.Lost, Cause: job.SchedulerTimeout, Said: "job 7 is TIMEOUT"}, nil,
+			runner.Status{State: runner.Lost, Cause: job.SchedulerTimeout, Said: "job 7 is TIMEOUT"},
+			nil,
 			job.SchedulerTimeout, 1, "the scheduler ended it: job 7 is TIMEOUT",
 		},
 		"refused": {
-			runner.Status{}, &runner.Refused{Code: job.SchedulerRejected, Said: "no such partition"},
+			runner.Status{},
+			&runner.Refused{Code: job.SchedulerRejected, Said: "no such partition"},
 			job.SchedulerRejected, 1, "refused: no such partition",
 		},
 	} {

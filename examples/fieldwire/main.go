@@ -53,6 +53,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 		handles = append(handles, h)
 	}
 	running, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- svc.Run(running) }()
 	for _, h := range handles {
