@@ -198,8 +198,9 @@ func ExampleCancel() {
 		panic(err)
 	}
 	_, err = h.Wait(ctx)
-	fmt.Println(errors.Is(err, pawl.ErrCanceled), err.(*pawl.Ended).Message)
-	// Output: true the invoice is paid
+	var ended *pawl.Ended
+	fmt.Println(errors.Is(err, pawl.ErrCanceled), errors.As(err, &ended), ended.Message)
+	// Output: true true the invoice is paid
 }
 
 // Middleware is a function around the handler; OnError is one that is told of failures.

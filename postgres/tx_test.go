@@ -296,7 +296,7 @@ func TestIsolation(t *testing.T) {
 	a := start(t)
 	tx, err := a.db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	a.must(err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it has failed
+	defer tx.Rollback(t.Context())
 	_, err = plain.Enqueue(t.Context(), a.svc, order{"ada", 1}, postgres.In(tx))
 	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "READ COMMITTED") {
 		t.Errorf("%v", err)

@@ -43,7 +43,6 @@ type TaskRun struct {
 	s    *Service
 	run  *engine.Run
 	beat func() // says that the handler goes on
-	stop <-chan struct{}
 
 	mu      sync.Mutex
 	work    work      // guarded by mu

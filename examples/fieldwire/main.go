@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"time"
 
@@ -31,7 +30,8 @@ var process = pawl.Task[blog, string]{
 
 func main() {
 	if err := run(context.Background(), "fieldwire", os.Stdout); err != nil {
-		log.Fatal("fieldwire: ", err)
+		fmt.Fprintln(os.Stderr, "fieldwire:", err)
+		os.Exit(1)
 	}
 }
 

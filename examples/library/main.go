@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"os"
@@ -54,9 +53,11 @@ func main() {
 	pace := flag.Duration("pace", time.Second, "how long a line takes to read")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := serve(ctx, *dsn, *address, *pace); err != nil {
-		log.Fatal("library: ", err)
+	err := serve(ctx, *dsn, *address, *pace)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "library:", err)
+		os.Exit(1)
 	}
 }
 

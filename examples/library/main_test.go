@@ -63,7 +63,8 @@ func TestKilledAndContinued(t *testing.T) {
 	}
 
 	first, url := serve(100 * time.Millisecond)
-	if got := ask(http.Post(url, "text/plain", strings.NewReader(strings.Repeat("two words\n", 20)))); got != "text 1\n" {
+	body := strings.NewReader(strings.Repeat("two words\n", 20))
+	if got := ask(http.Post(url, "text/plain", body)); got != "text 1\n" { //nolint:bodyclose // ask closes it
 		t.Fatalf("%q", got)
 	}
 	svc, err := pawl.Open(ctx, postgres.At(dsn))
@@ -103,7 +104,7 @@ func TestKilledAndContinued(t *testing.T) {
 	if err != nil || j.Attempt != 1 || j.Recoveries != 1 {
 		t.Errorf("attempt %d, %d recoveries, %v", j.Attempt, j.Recoveries, err)
 	}
-	if got := ask(http.Get(url)); !strings.HasPrefix(got, "text 1: FINISHED {") {
+	if got := ask(http.Get(url)); !strings.HasPrefix(got, "text 1: FINISHED {") { //nolint:bodyclose // ask closes it
 		t.Errorf("%q", got)
 	}
 }

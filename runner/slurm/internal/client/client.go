@@ -148,9 +148,9 @@ func unanswered(name string, a answer) error {
 	if a.code == 124 || a.code == 137 {
 		a.errs = "it does not answer in time"
 	}
-	return &host.Trouble{
-		Code: job.SchedulerUnavailable, Err: fmt.Errorf("Slurm does not answer: %s (exit code %d): %s", name, a.code, a.errs),
-	}
+	//nolint:staticcheck // Slurm is a name
+	err := fmt.Errorf("Slurm does not answer: %s (exit code %d): %s", name, a.code, a.errs)
+	return &host.Trouble{Code: job.SchedulerUnavailable, Err: err}
 }
 
 // A cancel is a job of Slurm that is to be canceled, or to get a signal.

@@ -70,9 +70,8 @@ func refusal(ask map[string]string, a answer) error {
 		case n.code == job.SchedulerRejected:
 			return &runner.Refused{Code: n.code, Said: said, Field: "resources." + n.field}
 		default:
-			return &host.Trouble{
-				Code: n.code, Err: fmt.Errorf("Slurm takes no job like this now: %s", said), Ask: ask,
-			}
+			//nolint:staticcheck // Slurm is a name
+			return &host.Trouble{Code: n.code, Err: fmt.Errorf("Slurm takes no job like this now: %s", said), Ask: ask}
 		}
 	}
 	if said != "" && a.code != 124 && a.code < 126 && !silence.MatchString(said) {
