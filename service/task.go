@@ -322,13 +322,30 @@ func (t *TaskRun) finish() {
 }
 
 // limited returns the context of a run, and what ends it.
-func (h *handling) limited(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	ctx, end := context.WithCancelCause(ctx)
+func (h *handling) limited(run context.Context) (context.Context, context.CancelCauseFunc) {
+	if h.limit <= 0 && h.stall <= 0 {
+		return run, func(error) {}
+	}
+	ctx, end := context.WithCancelCause(run)
 	if h.limit <= 0 {
-		return ctx, end
+		return bounded{ctx, run}, end
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, h.limit, ErrTimedOut)
-	return ctx, func(cause error) { end(cause); stop() }
+	return bounded{ctx, run}, func(cause error) { end(cause); stop() }
+}
+
+// A bounded context ends with that of its run, or before. The one of the run looks at the lease of the
+// process when it is asked: after the process was frozen, it knows before it is told.
+type bounded struct {
+	context.Context
+	run context.Context
+}
+
+func (c bounded) Err() error {
+	if err := c.run.Err(); err != nil && c.Context.Err() == nil {
+		return err
+	}
+	return c.Context.Err()
 }
 
 // failed is the outcome of a handler that returned an error.

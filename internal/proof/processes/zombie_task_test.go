@@ -115,6 +115,7 @@ func play(p *process, w *wire, s seat) {
 		return
 	}
 	var calls atomic.Int64 // the second one may begin before the first has returned
+	// With bounds of its own the context of a handler still tells what that of its run knows.
 	service.Handle(p.Service, "zombie", func(ctx context.Context, task *service.Task[string]) (string, error) {
 		if calls.Add(1) > 1 { // it has got its job back
 			w.tell("again")
@@ -124,7 +125,7 @@ func play(p *process, w *wire, s seat) {
 			w.freezeNext(scene.call)
 		}
 		return scene.run(ctx, w, task)
-	})
+	}, service.TimeLimit(time.Hour), service.Stall(time.Hour))
 }
 
 func zombieTasks(t *testing.T) {
