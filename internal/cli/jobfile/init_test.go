@@ -17,8 +17,14 @@ import (
 func TestTemplates(t *testing.T) {
 	// Fields that cannot stand beside others are spoken of in comments.
 	elsewhere := map[string]map[string]bool{
-		"program": {"script": true, "not_before": true, "args": true, "unique.args": true, "recovery.policy": true},
-		"script":  {"command": true, "not_before": true, "args": true, "unique.args": true, "recovery.policy": true},
+		"program": {
+			"script": true, "not_before": true, "args": true, "args_version": true, "unique.args": true,
+			"unique.alone": true, "order.args": true, "recovery.policy": true,
+		},
+		"script": {
+			"command": true, "not_before": true, "args": true, "args_version": true, "unique.args": true,
+			"unique.alone": true, "order.args": true, "recovery.policy": true,
+		},
 	}
 	leftOut := regexp.MustCompile(`(?m)^#([^#! \n]|  +[a-z-])`)
 	for kind, template := range map[string]string{"program": programTemplate, "script": scriptTemplate} {
