@@ -118,6 +118,10 @@ var (
 		`|\bties[^;]{0,50}[&|] CASE[^;]{0,200}?(THEN|ELSE) [1-9]`)
 )
 
+// copied is the statement of Submit in the migration, which a test of store/postgres holds to that of
+// the code.
+var copied = regexp.MustCompile(`(?s)\$insert\$.*\$insert\$`)
+
 // A migration is a file of text. What its indexes say of states, custodies and ties is what package
 // job says now.
 func TestMigrationsNameConstants(t *testing.T) {
@@ -158,7 +162,7 @@ func TestMigrationsNameConstants(t *testing.T) {
 				delete(indexes, m[1])
 				return ""
 			})
-			for _, found := range literals(text) {
+			for _, found := range literals(copied.ReplaceAllString(text, "")) {
 				t.Errorf("%s: %s: say here which constant of package job that is", name, found)
 			}
 		}
