@@ -56,7 +56,7 @@ type Thumb struct {
 	URL string `json:"url"`
 }
 
-// Thumbnail is declared once. Those who enqueue it and those who handle it share it.
+// Thumbnail is declared once. The code that enqueues it and the code that handles it share it.
 var Thumbnail = pawl.Task[Resize, Thumb]{Kind: "thumbnail", Unique: pawl.UntilStart("image")}
 
 func Example() {

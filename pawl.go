@@ -2,7 +2,7 @@
 // and never run by two processes at once. It is always moving, or waiting for something that can be
 // named.
 //
-// A task is declared once, as a value that those who enqueue it and those who handle it share:
+// A task is declared once, as a value. The code that enqueues and the code that handles share it:
 //
 //	var Thumbnail = pawl.Task[Resize, Thumb]{Kind: "thumbnail", Unique: pawl.UntilStart("image")}
 //
@@ -37,7 +37,7 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Source opens what has the jobs. Packages sqlite and postgres make them.
+// A Source opens the database of a service. Packages sqlite and postgres make sources.
 type Source func(ctx context.Context, log *slog.Logger) (*Database, error)
 
 // A Database has the jobs of a service.

@@ -13,8 +13,8 @@ import (
 )
 
 // A Task declares a kind of job whose arguments are A and whose result is R. Both are written as
-// JSON. Only Kind is required. A declaration never changes; those who enqueue and those who handle
-// share it.
+// JSON. Only Kind is required. A declaration never changes: the code that enqueues and the code that
+// handles share it.
 type Task[A, R any] struct {
 	// Kind is its name in the database: up to 64 of A-Z a-z 0-9 . _ -.
 	Kind string
@@ -58,8 +58,8 @@ type Task[A, R any] struct {
 // equal, and the order of fields does not count.
 type Unique struct{ u *job.Unique }
 
-// UntilStart makes jobs equal whose arguments have the same fields, or all the same without fields. A dot
-// leads into a field. While an equal job waits to run for the first time, [Task.Enqueue] returns
+// UntilStart makes jobs equal that have the same values in these fields of their arguments; without
+// fields, in all of them. A dot leads into a field. While an equal job waits to run for the first time, [Task.Enqueue] returns
 // that job.
 func UntilStart(fields ...string) Unique { return unique(job.UntilStart, fields) }
 
@@ -136,7 +136,9 @@ func (t Task[A, R]) Enqueue(ctx context.Context, s *Service, args A, options ...
 
 // EnqueueAll submits a job for each of args, all or none, in one transaction. The options are those
 // of every job.
-func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, options ...EnqueueOption) ([]*Handle[R], error) {
+func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, options ...EnqueueOption) (
+	[]*Handle[R], error,
+) {
 	reqs := make([]service.Request, len(args))
 	var e Enqueueing
 	for i := range args {

@@ -2,8 +2,8 @@ package host
 
 import "github.com/pawl-jobs/pawl/job"
 
-// A Trouble is why a machine, or the scheduler on it, cannot be reached. It says nothing about what runs there. Its kind is
-// [job.Unavailable].
+// A Trouble is why a machine, or the scheduler on it, cannot be reached. It says nothing about what
+// runs there. Its kind is [job.Unavailable].
 type Trouble struct {
 	// Code is the condition: job.HostUnknown to job.ToolsMissing, or one of a scheduler.
 	Code job.Code

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// In enqueues in a transaction of pgx, which must be one of the database that has the jobs, at the
+// In enqueues in a transaction of pgx, which must be one of the database of the service, at the
 // isolation level READ COMMITTED. The jobs are there once it commits, and workers are told by that.
 // A job that is equal to another one, or has its id, is that job, and fails nothing. Of the options
 // of the database only [Schema] counts.

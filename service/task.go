@@ -266,8 +266,8 @@ type HandleOption func(*handling)
 func TimeLimit(d time.Duration) HandleOption { return func(h *handling) { h.limit = d } }
 
 // Stall ends the context of a handler, with [ErrStalled], that has not called [TaskRun.Heartbeat],
-// [TaskRun.Progress] or [TaskRun.Checkpoint] for so long. An error that it then returns fails the attempt
-// with the code TASK_STALLED.
+// [TaskRun.Progress] or [TaskRun.Checkpoint] for so long. An error that it then returns fails the
+// attempt with the code TASK_STALLED.
 func Stall(d time.Duration) HandleOption { return func(h *handling) { h.stall = d } }
 
 // Around puts f around the handler. The first one is the outermost.

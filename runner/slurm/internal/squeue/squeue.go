@@ -51,7 +51,7 @@ func Command() string {
 type Answer struct {
 	// rows are by name: that of the job, and _<task> for a task of an array.
 	rows map[string]Row
-	// arrays are the names of job arrays of which there is any task.
+	// arrays are the names of the job arrays that have a task here.
 	arrays map[string]bool
 }
 
