@@ -176,6 +176,13 @@ func TestTheTourGoesToEveryPoint(t *testing.T) {
 			}
 		}
 	}
+	for name, l := range map[string]layout{"on this machine": onSQLite(), "over SSH": overSSH(&testenv.SSH{})} {
+		for _, p := range l.points() {
+			if e := (entry{point: p}); e.plan().before != nil && len(l.before(e)) == 0 {
+				t.Errorf("%s: no point of the plan for %s is passed", name, p)
+			}
+		}
+	}
 	tour := newTour(1, 2, crash.Points())
 	seen := map[string]int{}
 	for entries := tour.next(); len(entries) > 0; entries = tour.next() {

@@ -72,6 +72,12 @@ func (l *layout) points() []string {
 	return slices.DeleteFunc(crash.Far(), func(p string) bool { return strings.HasPrefix(p, "store.") })
 }
 
+// before returns the points at which processes die before one can die at e.
+func (l *layout) before(e entry) []string {
+	passed := l.points()
+	return slices.DeleteFunc(slices.Clone(e.plan().before), func(p string) bool { return !slices.Contains(passed, p) })
+}
+
 // many reports whether there are several processes.
 func (l *layout) many() bool { return len(l.folders) > 1 }
 

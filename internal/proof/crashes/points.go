@@ -49,7 +49,7 @@ func (r *round) first(ctx context.Context, q *queue) {
 // try lets a process die at a point, and tells q if it did. It reports whether all jobs ended
 // before.
 func (r *round) try(ctx context.Context, i int, e entry, q *queue) (ended bool) {
-	for _, at := range e.plan().before {
+	for _, at := range r.h.before(e) {
 		r.start(ctx, i, at, e.plan().lease)
 		if r.wait(i).ended || r.over(ctx) {
 			return true

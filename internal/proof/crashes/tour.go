@@ -14,7 +14,7 @@ type plan struct {
 	// once: one process passes the point at most once, for the reason given.
 	once string
 	// before are points at which processes die first, so that the next one has something to do at
-	// this point.
+	// this point. Those that the layout does not pass are left out.
 	before []string
 	// lease of the process; 0: the usual one.
 	lease time.Duration
@@ -28,7 +28,7 @@ type plan struct {
 // exempt.
 var plans = map[string]plan{
 	"settle.linked":  {before: []string{"submit.intent"}},
-	"settle.revoked": {before: []string{"launch.armed"}},
+	"settle.revoked": {before: []string{"launch.armed", "launch.linked"}}, // alone, and with others
 
 	"store.begin.before":  {once: "a process has one session, unless it loses it"},
 	"store.begin.after":   {once: "a process has one session, unless it loses it"},
