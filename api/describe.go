@@ -74,6 +74,8 @@ var worker = map[string]string{
 var resource = map[string]string{
 	"doc": "The document.", "version": "Raised by each change. It is also the ETag; 0: there is no document.",
 	"updated": "When it was last changed.",
+	"next":    "When a schedule is due next; missing: never.",
+	"trouble": "Why the jobs of a schedule could not be submitted the last time; missing: they could.",
 }
 
 // says describes the fields of types whose own tags do not. A test sees to it that every field of
@@ -232,6 +234,7 @@ var says = map[string]map[string]string{
 	"ResourceSystem":         resource,
 	"ResourceRecoveryPolicy": resource,
 	"ResourceRetention":      resource,
+	"ResourceSchedule":       resource,
 }
 
 // describe completes the named schemas with what tags cannot say.

@@ -42,6 +42,13 @@ func (h *handler) registerResources() {
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
 		(*service.Service).Policies)
+	registerKind(h, job.KindSchedule, `{"cron": "0 9 * * MON", "time_zone": "Europe/Berlin", `+
+		`"jobs": [{"command": ["report", "--week"]}]}`,
+		switches{
+			"Let a %s submit jobs again", "Let a %s submit no jobs",
+			"What is due meanwhile is not caught up. Jobs that are there go on.",
+		}, (*service.Service).Schedules)
+	h.registerSchedules()
 	registerKind(h, job.KindRetention, `{"keep": {"FINISHED": "720h", "FAILED": "2160h", "CANCELED": "168h"}}`,
 		switches{
 			"Let a %s remove jobs again", "Let a %s remove no jobs",
@@ -91,6 +98,8 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 		del.about += " A queue that has jobs which have not ended is kept."
 	case job.KindPolicy:
 		del.about = "Jobs that name it wait as the condition has it by default."
+	case job.KindSchedule:
+		del.about = "It submits nothing more. The jobs that it submitted stay."
 	case job.KindRetention:
 		del.about += " Without a document all jobs are kept."
 	}
@@ -193,6 +202,11 @@ func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput
 	version, err := wanted(in)
 	if err != nil {
 		return nil, err
+	}
+	if d.kind == job.KindSchedule {
+		if err := d.h.mayOwn(callOf(ctx), doc); err != nil {
+			return nil, err
+		}
 	}
 	r, created, err := d.of(serviceOf(ctx)).Apply(ctx, doc, version)
 	if job.KindOf(err) == job.Conflict && version != service.AnyVersion {

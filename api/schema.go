@@ -123,6 +123,7 @@ func newRegistry() huma.Registry {
 	alias[service.Action](r)
 	alias[service.WorkerState](r)
 	alias[store.Role](r)
+	r.RegisterTypeAlias(reflect.TypeFor[job.Given](), reflect.TypeFor[job.Spec]())
 	return r
 }
 
@@ -136,13 +137,14 @@ var schemaKinds = map[string]struct {
 	job.KindSystem:    {reflect.TypeFor[job.System](), "A system"},
 	job.KindPolicy:    {reflect.TypeFor[job.RecoveryPolicy](), "A policy"},
 	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},
+	job.KindSchedule:  {reflect.TypeFor[job.Schedule](), "A schedule"},
 }
 
 // Kinds returns the kinds of document that [Schema] knows, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
 // Schema returns the JSON Schema (2020-12) of a kind of document: "job" (the spec of a job),
-// "queue", "system", "policy" or "retention". The error for any other kind is of kind
+// "queue", "system", "policy", "retention" or "schedule". The error for any other kind is of kind
 // [job.NotFound].
 //
 // The service refuses what the schema refuses, with one exception: the service takes null and empty

@@ -348,13 +348,6 @@ var tries = map[string][]try{
 	"get-readiness": {{status: 200}, {path: "/readyz?broken=1", status: 503}},
 }
 
-// order is that in which operations are tried whose tries build on each other.
-var order = []string{
-	"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system",
-	"apply-retention", "enable-retention", "disable-retention", "delete-retention",
-	"apply-policy", "get-policy", "enable-policy", "disable-policy", "delete-policy", "set-limit", "get-limit", "remove-limit", "drain-worker", "undrain-worker", "stop-worker",
-}
-
 // TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.
 func TestOperations(t *testing.T) {
 	broken := false
@@ -376,7 +369,8 @@ func TestOperations(t *testing.T) {
 	ops := doc.operations()
 	at := func(op *operation) int { return slices.Index(order, op.ID) }
 	slices.SortStableFunc(ops, func(a, b *operation) int { return at(a) - at(b) })
-	known := map[string]bool{}
+	known, tries := map[string]bool{}, maps.Clone(tries)
+	maps.Copy(tries, scheduleTries)
 	made := &places{f: f}
 	for _, op := range ops {
 		known[op.ID] = true

@@ -48,6 +48,11 @@ func (c *Client) Submit(ctx context.Context, key string, specs ...json.RawMessag
 
 // SubmitAll submits jobs. Its answers are in the order of the jobs.
 func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted, error) {
+	return c.submitted(ctx, s.request(nil))
+}
+
+// submitted makes a call whose answer is jobs that were submitted.
+func (c *Client) submitted(ctx context.Context, r request) ([]store.Submitted, error) {
 	var answer struct {
 		Jobs []struct {
 			ID job.ID `json:"id"`
@@ -55,7 +60,7 @@ func (c *Client) SubmitAll(ctx context.Context, s Submission) ([]store.Submitted
 			Existed bool `json:"existed"`
 		} `json:"jobs"`
 	}
-	if _, err := c.call(ctx, s.request(nil), &answer); err != nil {
+	if _, err := c.call(ctx, r, &answer); err != nil {
 		return nil, err
 	}
 	list := make([]store.Submitted, len(answer.Jobs))

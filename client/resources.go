@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // Resources are the documents of one kind on the service.
@@ -40,6 +42,26 @@ func (c *Client) ListSystem(ctx context.Context, name, path string, limit int) (
 // them: [job.DefaultRetention].
 func (c *Client) Retentions() Resources[job.Retention] {
 	return Resources[job.Retention]{c, "/v1/retentions"}
+}
+
+// Schedules returns the documents that submit jobs on a clock.
+func (c *Client) Schedules() Resources[job.Schedule] {
+	return Resources[job.Schedule]{c, "/v1/schedules"}
+}
+
+// RunSchedule submits the jobs of a schedule now; see [service.Service.RunSchedule].
+func (c *Client) RunSchedule(ctx context.Context, name string) ([]store.Submitted, error) {
+	return c.submitted(ctx, request{
+		method: http.MethodPost, path: c.Schedules().of(name) + "/run",
+		header: http.Header{"Idempotency-Key": {job.NewID().String()}},
+	})
+}
+
+// NextDue returns the next n due times of a schedule.
+func (c *Client) NextDue(ctx context.Context, name string, n int) ([]time.Time, error) {
+	found, err := fetch[struct{ Times []time.Time }](ctx, c, c.Schedules().of(name)+"/next",
+		url.Values{"count": {strconv.Itoa(n)}})
+	return found.Times, err
 }
 
 // Policies returns the documents that say how long blocked jobs wait, and when their conditions are

@@ -382,7 +382,7 @@ func TestRetainIdle(t *testing.T) {
 		w.start()
 		w.canceled(w.svc, 10)
 		w.pass(time.Minute)
-		for _, want := range []map[string]int{{"all resources": 20}, {"all resources": 20, "overdue": 20}} {
+		for _, want := range []map[string]int{{"all resources": 30}, {"all resources": 30, "overdue": 20}} {
 			w.store.count()
 			w.pass(10 * time.Hour)
 			got := w.store.count()

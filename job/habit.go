@@ -64,7 +64,7 @@ const (
 	contained = "containers are not there yet: run one with a command, such as [podman, run, --rm, IMAGE, PROGRAM]"
 	dependent = "jobs do not wait for the end of others yet: order: {key: NAME} in each of them lets one go " +
 		"after the other"
-	scheduled = "jobs are not repeated yet: let cron submit them, or give not_before"
+	scheduled = "a schedule submits the jobs of a file on a clock: pawl schedules add NAME --cron TIMES FILE, or --every TIME"
 )
 
 // unknown says what to do about a field that the map at a path does not have.

@@ -140,7 +140,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if raw == nil || t == reflect.TypeFor[json.RawMessage]() {
+	if raw == nil || t == reflect.TypeFor[json.RawMessage]() || t == reflect.TypeFor[Given]() {
 		return
 	}
 	fields, isMap := raw.(map[string]any)

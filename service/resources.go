@@ -20,6 +20,11 @@ type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
 	Updated time.Time `json:"updated,omitzero"`
+
+	// Next is when a schedule is due next. Trouble is why its jobs could not be submitted the last
+	// time. Other documents have neither.
+	Next    time.Time `json:"next,omitzero"`
+	Trouble string    `json:"trouble,omitempty"`
 }
 
 // A resourceKind knows the documents of one kind.
@@ -31,6 +36,11 @@ type resourceKind[T any] struct {
 	builtin T // there without a document
 	// limits returns the limits that a document asks for; nil: it asks for none.
 	limits func(*T) []job.Limit
+
+	// of schedules alone
+	check func(*Service, *T) error // more than parse
+	plan  func(before, now *T) store.Plan
+	next  func(*T, *store.Resource) time.Time
 }
 
 var (
@@ -127,6 +137,9 @@ const AnyVersion = -1
 // wrong.
 func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res Resource[T], created bool, err error) {
 	value, err := r.kind.parse(doc)
+	if err == nil && r.kind.check != nil {
+		err = r.kind.check(r.s, &value)
+	}
 	if err != nil {
 		return res, false, err
 	}
@@ -148,6 +161,9 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 		if row.Version = version; version == AnyVersion {
 			row.Version = old.Version
 		}
+		if r.kind.plan != nil {
+			row.Plan = r.kind.planFor(&old, &value)
+		}
 		put, err := st.Put(ctx, row)
 		if job.KindOf(err) == job.Conflict && version == AnyVersion {
 			continue // somebody wrote meanwhile
@@ -157,8 +173,10 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 		}
 		r.s.changed(ctx, r.kind.kind)
 		r.s.mayBeEnabled(ctx, r.kind.kind, row.Name)
-		err = r.bound(ctx, old, &value)
-		return Resource[T]{value, put.Version, put.Updated}, row.Version == 0, err
+		if res, err = r.kind.read(put); err == nil {
+			err = r.bound(ctx, old, &value)
+		}
+		return res, row.Version == 0, err
 	}
 }
 
@@ -256,11 +274,24 @@ func (r Resources[T]) bound(ctx context.Context, old store.Resource, value *T) e
 }
 
 func (k *resourceKind[T]) read(row store.Resource) (Resource[T], error) {
-	r := Resource[T]{Version: row.Version, Updated: row.Updated}
+	r := Resource[T]{Version: row.Version, Updated: row.Updated, Trouble: row.Trouble}
 	if err := json.Unmarshal(row.Doc, &r.Doc); err != nil {
 		return r, job.Errorf(job.Corrupt, "%s %s: %w", row.Kind, row.Name, err)
 	}
+	if k.next != nil {
+		r.Next = k.next(&r.Doc, &row)
+	}
 	return r, nil
+}
+
+// planFor says what becomes of the due times of old, which has no version if it is not there, when
+// value takes its place.
+func (k *resourceKind[T]) planFor(old *store.Resource, value *T) store.Plan {
+	var before T
+	if old.Version == 0 || json.Unmarshal(old.Doc, &before) != nil {
+		return k.plan(nil, value)
+	}
+	return k.plan(&before, value)
 }
 
 func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string) ([]Resource[T], error) {
@@ -269,7 +300,7 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 		return nil, err
 	}
 	list := []Resource[T]{}
-	builtin := k.name(&k.builtin)
+	builtin := k.name(&k.builtin) // empty: there is none
 	for _, row := range rows {
 		r, err := k.read(row)
 		if err != nil {
@@ -390,12 +421,15 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 			return err
 		}
 		s.engine.Serve(slices.Collect(maps.Keys(known.queues))...)
-		select {
-		case <-news:
-		case <-lost:
-			return nil
-		case <-ctx.Done():
-			return nil
+		for waits := true; waits; {
+			select {
+			case kind := <-news:
+				waits = string(kind) == job.KindSchedule
+			case <-lost:
+				return nil
+			case <-ctx.Done():
+				return nil
+			}
 		}
 	}
 }

@@ -80,10 +80,11 @@ type Service struct {
 
 // A core is the part that the services of different principals share in a process.
 type core struct {
-	engine   *engine.Engine
-	docs     documents
-	sessions sessions
-	feed     feed
+	engine    *engine.Engine
+	principal string // the service's own
+	docs      documents
+	sessions  sessions
+	feed      feed
 }
 
 // New returns a service. It does no I/O.
@@ -109,7 +110,7 @@ func New(cfg Config) *Service {
 		cfg.Testers = map[string]recovery.Tester{}
 	}
 	s := &Service{cfg: cfg, core: &core{
-		docs:     documents{store: cfg.Store},
+		principal: cfg.Principal, docs: documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
 		feed: feed{
 			store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
@@ -143,6 +144,9 @@ func (s *Service) start() {
 		Log: c.Log,
 	})
 	c.Duties = append(slices.Clone(c.Duties), tests.Duties()...)
+	if len(c.Only) == 0 {
+		c.Duties = append(c.Duties, s.clock().Duty())
+	}
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Queues: c.Queues, Machine: c.Machine,
 		Blocks: s.blocks, Policy: s.policy, Log: c.Log, Options: c.Options,
@@ -198,6 +202,8 @@ type Submission struct {
 	// MayOwn reports whether the caller may submit jobs for an owner that a spec names; nil: for
 	// every owner.
 	MayOwn func(owner string) bool
+
+	advance *store.Advance // of the schedule whose jobs these are
 }
 
 // A Through inserts jobs. It tells the workers itself, once the jobs are there.
@@ -229,7 +235,9 @@ func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec,
 	if err != nil {
 		return nil, err
 	}
-	rows := store.Submission{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: sub.Key, Jobs: jobs, Queues: queues}
+	rows := store.Submission{
+		Tenant: s.cfg.Tenant, By: s.cfg.Principal, Key: sub.Key, Jobs: jobs, Queues: queues, Advance: sub.advance,
+	}
 	var answers []store.Submitted
 	var eff store.Effects
 	if sub.Through != nil {

@@ -193,11 +193,16 @@ type ResourceQuery struct {
 	Tenant string // empty: all tenants, and the [Site]
 	Kind   string
 	Name   string // empty: all
+	// Next, if it is not 0, asks for that many documents at most of those that have a time at which
+	// they are looked at next, the earliest first.
+	Next int
 }
 
 // Operation names the kind of query, for metrics.
 func (q *ResourceQuery) Operation() string {
 	switch {
+	case q.Next > 0:
+		return "next_resources"
 	case q.Tenant == "":
 		return "all_resources"
 	case q.Name == "":
@@ -227,4 +232,60 @@ type Resource struct {
 	Version            int64
 	Updated            time.Time
 	Doc                json.RawMessage
+
+	// Plan is for Put: what becomes of Through and Next, which Put does not read.
+	Plan Plan
+	// Through is the newest due time that is dealt with. Next is when the document is looked at next;
+	// zero: never. Trouble is what went wrong with the newest due time; empty: nothing. Documents of
+	// a kind that nothing is due of have none of these.
+	Through, Next time.Time
+	Trouble       string
+}
+
+// A Plan says what becomes of the due times of a document that is written.
+type Plan string
+
+// The plans.
+const (
+	PlanKept Plan = ""     // they stay as they are
+	PlanAnew Plan = "anew" // they are counted from now, and looked at now
+	PlanNone Plan = "none" // nothing is due
+)
+
+// An Advance records that due times of a document are dealt with. Submit makes it in the transaction
+// that inserts the jobs of a due time, so each due time has its jobs once.
+type Advance struct {
+	Kind, Name string
+	Version    int64     // of the document that says what is due
+	From       time.Time // [Resource.Through] as it is
+	Through    time.Time // as it becomes: From, or later and not in the future by the database's clock
+	Next       time.Time // as [Resource.Next] becomes
+	Trouble    string    // as [Resource.Trouble] becomes
+}
+
+// Of returns r as it is after the advance. The error is that of [Advance.Passed].
+func (a *Advance) Of(r Resource, now time.Time) (Resource, error) {
+	if r.Version != a.Version || !r.Through.Equal(a.From) || a.Through.After(now) {
+		return r, a.Passed()
+	}
+	r.Through, r.Next, r.Trouble = a.Through.UTC(), a.Next.UTC(), a.Trouble
+	return r, nil
+}
+
+// Planned returns r, which takes the place of old, with the due times that its plan says.
+func (r Resource) Planned(old Resource, now time.Time) Resource {
+	r.Through, r.Next, r.Trouble = time.Time{}, time.Time{}, ""
+	switch r.Plan {
+	case PlanKept:
+		r.Through, r.Next, r.Trouble = old.Through, old.Next, old.Trouble
+	case PlanAnew:
+		r.Through, r.Next = now, now
+	}
+	r.Plan = PlanKept
+	return r
+}
+
+// Passed is the error of kind [job.Fenced] for an advance from what is not there any more.
+func (a *Advance) Passed() error {
+	return job.Errorf(job.Fenced, "%s %s has moved on: read it again", a.Kind, a.Name)
 }

@@ -272,7 +272,7 @@ type Share struct {
 // Resources holds typed documents: systems, queues, and other things that are configured.
 type Resources interface {
 	// Put writes a document. Its Version must be the stored one, or 0 for a new document. Otherwise
-	// it is a Conflict.
+	// it is a Conflict. An [Advance] does not raise the version.
 	Put(context.Context, Resource) (Resource, error)
 	// Resources returns documents, sorted by tenant and name. [FindResource] returns one.
 	Resources(ctx context.Context, q ResourceQuery) ([]Resource, error)
@@ -296,6 +296,9 @@ type Submission struct {
 	// its jobs.
 	Key  string
 	Jobs []New
+	// Advance is made with the jobs, or alone if there are none; nil: none is. The call is Fenced if
+	// the document or its due times are not there as it says, or Through is still to come.
+	Advance *Advance
 	// Queues says, by name, what is checked of the queues of new jobs.
 	Queues map[string]QueueCheck
 }

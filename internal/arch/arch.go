@@ -10,6 +10,7 @@
 //	pawl, the module's root           the library: tasks as values; postgres and sqlite open it
 //	service                           all that can be asked of jobs, for the library and the faces
 //	app → recovery → engine, route    what moves jobs
+//	schedule                          when jobs are due, and the duty that submits them
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
 //	job, and below it                 the domain: job/turns, job/groups
 //
@@ -51,7 +52,10 @@ var allowed = map[string][]string{
 	"recovery": {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "internal/…"},
 	"app":      {"app/…", "job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
-	"service":  {"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
+	"schedule": {"job", "store", "broker", "engine", "internal/…"},
+	"service": {
+		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "internal/…",
+	},
 	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},
 	"sqlite":   {"", "job", "store", "broker"},

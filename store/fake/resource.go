@@ -20,6 +20,7 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 		case r.Version != old.Version:
 			return r, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
 		}
+		r = r.Planned(t.resources[key], t.now)
 		r.Version, r.Updated, r.Doc = r.Version+1, t.now, slices.Clone(r.Doc)
 		set(t, t.resources, key, r)
 		r.Doc = slices.Clone(r.Doc)
@@ -31,16 +32,38 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) ([]store.Resource, error) {
 	return ask(ctx, s, func(t *tx) (rs []store.Resource, err error) {
 		for _, r := range t.resources {
-			if r.Kind == q.Kind && (q.Tenant == "" || r.Tenant == q.Tenant) && (q.Name == "" || r.Name == q.Name) {
+			if q.Next > 0 && r.Next.IsZero() {
+				continue
+			} else if r.Kind == q.Kind && (q.Tenant == "" || r.Tenant == q.Tenant) && (q.Name == "" || r.Name == q.Name) {
 				r.Doc = slices.Clone(r.Doc)
 				rs = append(rs, r)
 			}
 		}
 		slices.SortFunc(rs, func(a, b store.Resource) int {
-			return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
+			next := 0
+			if q.Next > 0 {
+				next = a.Next.Compare(b.Next)
+			}
+			return cmp.Or(next, strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
 		})
+		if q.Next > 0 && len(rs) > q.Next {
+			rs = rs[:q.Next]
+		}
 		return rs, nil
 	})
+}
+
+// advance makes the advance of a submission.
+func (t *tx) advance(tenant string, a *store.Advance) error {
+	if a == nil {
+		return nil
+	}
+	key := resource{tenant, a.Kind, a.Name}
+	r, err := a.Of(t.resources[key], t.now)
+	if err == nil {
+		set(t, t.resources, key, r)
+	}
+	return err
 }
 
 // Delete implements [store.Resources].

@@ -16,6 +16,9 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		return nil, store.Effects{}, err
 	}
 	return call(ctx, s, func(t *tx) ([]store.Submitted, error) {
+		if err := t.advance(sub.Tenant, sub.Advance); err != nil {
+			return nil, err
+		}
 		if sub.Key != "" {
 			return t.submitOnce(&sub)
 		}

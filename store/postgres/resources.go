@@ -13,11 +13,20 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	var rs []store.Resource
 	err := s.call(ctx, r.Tenant, func(t *tx) error {
 		rs = nil
-		text, args := `INSERT INTO pawl.resources AS r (tenant, kind, name, version, updated, doc)
-			VALUES ($1, $2, $3, 1, pawl.clock(), $4)
+		planned, plan := `NULL`, ``
+		if r.Plan == store.PlanAnew {
+			planned = `x.now`
+		}
+		text, args := `INSERT INTO pawl.resources AS r (tenant, kind, name, version, updated, doc, through, next)
+			SELECT $1, $2, $3, 1, x.now, $4::json, `+planned+`::timestamptz, `+planned+`::timestamptz
+			FROM (SELECT pawl.clock() AS now) x
 			ON CONFLICT DO NOTHING RETURNING `+resource, []any{r.Tenant, r.Kind, r.Name, string(r.Doc)}
+		if r.Plan != store.PlanKept {
+			plan = `, through = ` + planned + `, next = ` + planned + `, trouble = ''`
+		}
 		if r.Version != 0 {
-			text, args = `UPDATE pawl.resources r SET version = version + 1, updated = pawl.clock(), doc = $4
+			text, args = `UPDATE pawl.resources r SET version = version + 1, updated = x.now, doc = $4::json`+plan+`
+				FROM (SELECT pawl.clock() AS now) x
 				WHERE tenant = $1 AND kind = $2 AND name = $3 AND version = $5
 					RETURNING `+resource, append(args, r.Version)
 		}
@@ -45,23 +54,42 @@ func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) (rs []stor
 		args = append(args, q.Name)
 		where += fmt.Sprintf(` AND r.name = $%d`, len(args))
 	}
+	order := ` ORDER BY r.tenant, r.name`
+	if q.Next > 0 {
+		args = append(args, q.Next)
+		where += ` AND r.next IS NOT NULL`
+		order = fmt.Sprintf(` ORDER BY r.next, r.tenant, r.name LIMIT $%d`, len(args))
+	}
 	err = s.call(ctx, tenant, func(t *tx) error {
 		rs = nil
-		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+` ORDER BY r.tenant, r.name`,
-			readResources(&rs), args...))
+		return t.commit(read(`SELECT `+resource+` FROM pawl.resources r WHERE `+where+order, readResources(&rs), args...))
 	})
 	return rs, err
 }
 
-const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc`
+const resource = `r.tenant, r.kind, r.name, r.version, r.updated, r.doc, r.through, r.next, r.trouble`
 
 func readResources(rs *[]store.Resource) func(*reader) error {
 	return func(r *reader) error {
 		*rs = append(*rs, store.Resource{
 			Tenant: r.text(), Kind: r.text(), Name: r.text(), Version: r.int64(), Updated: r.time(), Doc: r.json(),
+			Through: r.time(), Next: r.time(), Trouble: r.text(),
 		})
 		return nil
 	}
+}
+
+// advance returns the query that makes the advance of a submission; none: there is none.
+func advance(tenant string, a *store.Advance) []*query {
+	if a == nil {
+		return nil
+	}
+	return []*query{do(`WITH moved AS (
+			UPDATE pawl.resources SET through = $6, next = $7, trouble = $8
+			WHERE tenant = $1 AND kind = $2 AND name = $3 AND version = $4 AND through = $5 AND $6 <= pawl.clock()
+			RETURNING 1
+		) SELECT CASE WHEN NOT EXISTS (SELECT FROM moved) THEN pawl.refuse('the document has moved on', '`+codePassed+`') END`,
+		tenant, a.Kind, a.Name, a.Version, a.From, a.Through, instant(a.Next), a.Trouble)}
 }
 
 // Delete implements [store.Resources]. A submission to a queue locks its document until the jobs

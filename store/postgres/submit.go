@@ -27,6 +27,9 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 		known := s.limitKeys(sub.Tenant)
 		sub.Jobs = known.under(given)
 		answers, eff, err := s.submit(ctx, sub, checks{asked, known.set(asked)})
+		if codeOf(err) == codePassed {
+			return nil, store.Effects{}, sub.Advance.Passed()
+		}
 		if codeOf(err) != codeLimits || try == mostTries {
 			return answers, eff, err
 		}
@@ -42,16 +45,21 @@ func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks)
 	error,
 ) {
 	var in *insertion
+	first := advance(sub.Tenant, sub.Advance)
+	if len(sub.Jobs) == 0 && first != nil {
+		return nil, store.Effects{}, s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(first...) })
+	}
 	if plain(&sub) {
 		in = newInsertion(&sub, limits)
 		for i := range sub.Jobs {
 			in.add(&sub.Jobs[i])
 		}
 		in.waits = len(in.jobs) >= fewestToWait
-		err := s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()...) })
+		insert := func(t *tx) error { return t.commit(append(first, in.insert()...)...) }
+		err := s.write(ctx, sub.Tenant, insert)
 		if in.waits && codeOf(err) == codeLockTimeout {
 			in.waits = false
-			err = s.write(ctx, sub.Tenant, func(t *tx) error { return t.commit(in.insert()...) })
+			err = s.write(ctx, sub.Tenant, insert)
 		}
 		if err == nil {
 			answers, eff := in.made(len(sub.Jobs))
@@ -67,6 +75,11 @@ func (s *Store) submit(ctx context.Context, sub store.Submission, limits checks)
 	err := s.write(ctx, sub.Tenant, func(t *tx) (err error) {
 		if met {
 			if err := t.taken(&sub); err != nil {
+				return err
+			}
+		}
+		if first != nil {
+			if err := t.send(first...); err != nil {
 				return err
 			}
 		}

@@ -11,18 +11,26 @@ import (
 // Put implements [store.Resources].
 func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, error) {
 	err := s.do(ctx, func(t *tx) error {
+		var planned any
+		if r.Plan == store.PlanAnew {
+			planned = micros(t.now)
+		}
 		if r.Version == 0 {
-			n, err := t.exec(`INSERT INTO resources (tenant, kind, name, version, updated, doc)
-				VALUES (?, ?, ?, 1, ?, ?)
-				ON CONFLICT DO NOTHING`, r.Tenant, r.Kind, r.Name, micros(t.now), string(r.Doc))
+			n, err := t.exec(`INSERT INTO resources (tenant, kind, name, version, updated, doc, through, next)
+				VALUES (?, ?, ?, 1, ?, ?, ?, ?)
+				ON CONFLICT DO NOTHING`, r.Tenant, r.Kind, r.Name, micros(t.now), string(r.Doc), planned, planned)
 			if err == nil && n == 0 {
 				err = job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
 			}
 			return err
 		}
-		n, err := t.exec(`UPDATE resources SET version = version + 1, updated = ?, doc = ? WHERE tenant = ?
-			AND kind = ? AND name = ? AND version = ?`,
-			micros(t.now), string(r.Doc), r.Tenant, r.Kind, r.Name, r.Version)
+		plan, args := ``, []any{micros(t.now), string(r.Doc)}
+		if r.Plan != store.PlanKept {
+			plan, args = `, through = ?, next = ?, trouble = ''`, append(args, planned, planned)
+		}
+		n, err := t.exec(`UPDATE resources SET version = version + 1, updated = ?, doc = ?`+plan+`
+			WHERE tenant = ? AND kind = ? AND name = ? AND version = ?`,
+			append(args, r.Tenant, r.Kind, r.Name, r.Version)...)
 		if err == nil && n == 0 {
 			err = job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
 		}
@@ -43,14 +51,35 @@ func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) (rs []stor
 	if q.Name != "" {
 		where, args = where+` AND name = ?`, append(args, q.Name)
 	}
-	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc FROM resources WHERE `+where+
-		` ORDER BY tenant, name`, 6, func(v []driver.Value) {
+	order := ` ORDER BY tenant, name`
+	if q.Next > 0 {
+		where, order, args = where+` AND next IS NOT NULL`, ` ORDER BY next, tenant, name LIMIT ?`, append(args, int64(q.Next))
+	}
+	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc, through, next, trouble FROM resources
+		WHERE `+where+order, 9, func(v []driver.Value) {
 		rs = append(rs, store.Resource{
 			Tenant: text(v[0]), Kind: text(v[1]), Name: text(v[2]), Version: v[3].(int64), Updated: instant(v[4]),
-			Doc: raw(v[5]),
+			Doc: raw(v[5]), Through: instant(v[6]), Next: instant(v[7]), Trouble: text(v[8]),
 		})
 	}, args...)
 	return rs, err
+}
+
+// advance makes the advance of a submission.
+func (t *tx) advance(tenant string, a *store.Advance) error {
+	if a == nil {
+		return nil
+	}
+	if a.Through.After(t.now) {
+		return a.Passed()
+	}
+	n, err := t.exec(`UPDATE resources SET through = ?, next = ?, trouble = ?
+		WHERE tenant = ? AND kind = ? AND name = ? AND version = ? AND through = ?`,
+		micros(a.Through), micros(a.Next), a.Trouble, tenant, a.Kind, a.Name, a.Version, micros(a.From))
+	if err == nil && n == 0 {
+		err = a.Passed()
+	}
+	return err
 }
 
 // Delete implements [store.Resources].

@@ -21,6 +21,9 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	var eff store.Effects
 	err := s.do(ctx, func(t *tx) error {
 		answers, eff = nil, store.Effects{}
+		if err := t.advance(sub.Tenant, sub.Advance); err != nil {
+			return err
+		}
 		var digest []byte
 		if sub.Key != "" {
 			digest = sub.Digest()

@@ -58,6 +58,7 @@ var (
 		{"Note", noteTests, nil},
 		{"Remove", removeTests, nil},
 		{"Resource", resourceTests, nil},
+		{"Advance", advanceTests, nil},
 	}
 	rules = []noun{
 		{"Admit", admitTests, nil},

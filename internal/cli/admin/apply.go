@@ -20,13 +20,13 @@ func applyCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make or replace queues, systems, policies or the retention",
-		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, policies (how blocked jobs
-wait) and the retention (how long jobs are kept after their end). FILE is YAML or JSON, and may hold
-several documents, each with its kind: queue, system, policy or retention. All are checked before
-the first one is applied. A document that is the same already is unchanged. FILE - is standard
+		Short: "Make or replace queues, systems, schedules, policies or the retention",
+		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, schedules (jobs on a clock),
+policies (how blocked jobs wait) and the retention (how long jobs are kept after their end). FILE is
+YAML or JSON, and may hold several documents, each with its kind: queue, system, schedule, policy or
+retention. All are checked before the first one is applied. A document that is the same already is unchanged. FILE - is standard
 input. A system of kind ssh without host.from and host.keys gets the machine of the folder in
-host.from. See pawl explain queue, system, policy and retention for the fields; pawl get prints
+host.from. See pawl explain queue, system, schedule, policy and retention for the fields; pawl get prints
 documents as apply takes them.`,
 		Example: `  pawl apply -f site.yaml --dry-run
   pawl apply -f site.yaml

@@ -14,6 +14,7 @@ import (
 func Commands(more node.More) []*cobra.Command {
 	return []*cobra.Command{
 		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(),
+		schedulesCommand(),
 		lsCommand(), applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
 		migrateCommand(), reconcileCommand(),
 	}

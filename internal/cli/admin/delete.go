@@ -13,8 +13,8 @@ import (
 func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete ended jobs, queues, systems, policies or the retention",
-		Long: "Delete removes jobs that have ended, or the documents of queues, systems, policies or the " +
+		Short: "Delete ended jobs, queues, systems, schedules, policies or the retention",
+		Long: "Delete removes jobs that have ended, or the documents of queues, systems, schedules, policies or the " +
 			"retention, for good.",
 		Example: `  pawl delete job wordcount
   pawl delete queue night`,
@@ -23,27 +23,36 @@ func deleteCommand() *cobra.Command {
 	}
 	cmd.AddCommand(jobs.DeleteJobCommand())
 	for _, k := range resourceKinds {
-		cmd.AddCommand(&cobra.Command{
-			Use:               k.kind + " NAME...",
-			Aliases:           []string{k.plural},
-			Short:             "Delete " + k.plural,
-			Long:              k.deleting,
-			Example:           "  pawl delete " + k.kind + " " + k.example,
-			Args:              cobra.MinimumNArgs(1),
-			ValidArgsFunction: k.list.complete,
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return target.With(target.OpenWriting,
-					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-						for _, name := range args {
-							if err := k.remove(ctx, at, name); err != nil {
-								return err
-							}
-							fmt.Fprintf(cmd.OutOrStdout(), "%s %s deleted\n", k.kind, name)
-						}
-						return nil
-					})(cmd, args)
-			},
-		})
+		one := k.removing(k.kind)
+		one.Aliases, one.Example = []string{k.plural}, "  pawl delete "+k.kind+" "+k.example
+		cmd.AddCommand(one)
+	}
+	return cmd
+}
+
+// removing is a command of that name that deletes documents of a kind.
+func (k *resourceKind) removing(name string) *cobra.Command {
+	return k.each(&cobra.Command{
+		Use: name + " NAME...", Short: "Delete " + k.plural, Long: k.deleting,
+		Example: "  pawl " + k.plural + " " + name + " " + k.example,
+	}, "deleted", k.remove)
+}
+
+// each makes of cmd a command that does something with each document that is named.
+func (k *resourceKind) each(cmd *cobra.Command, done string,
+	do func(context.Context, *target.Target, string) error,
+) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), k.list.complete
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+			for _, name := range args {
+				if err := do(ctx, at, name); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", k.kind, name, done)
+			}
+			return nil
+		})(cmd, args)
 	}
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/schedule"
 	"github.com/pawl-jobs/pawl/service"
 )
 
@@ -78,6 +79,14 @@ var resourceKinds = []*resourceKind{
 		}
 	}),
 	kindOf(resourceKind{
+		kind: job.KindSchedule, plural: "schedules", example: "weekly", columns: []string{"WHEN", "NEXT"},
+		deleting: "Delete removes the document of a schedule, which submits nothing more. The jobs that it " +
+			"submitted stay.",
+		switching: [2]string{"submit jobs again", "submit no jobs"},
+	}, schedule.Parse, (*client.Client).Schedules, func(s *job.Schedule) resource {
+		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{whenOf(s)}}
+	}),
+	kindOf(resourceKind{
 		kind: job.KindRetention, plural: "retentions", example: job.DefaultRetention, columns: retentionColumns(),
 		deleting:  "Delete removes the document of the retention. Without it all jobs are kept.",
 		switching: [2]string{"remove jobs again", "remove no jobs"},
@@ -113,6 +122,16 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 	print := func(r service.Resource[T]) resource {
 		out := row(&r.Doc)
 		out.version, out.updated = r.Version, r.Updated
+		if k.kind == job.KindSchedule {
+			next := "-"
+			if !r.Next.IsZero() {
+				next = r.Next.Local().Format(time.DateTime)
+			}
+			out.cells = append(out.cells, next)
+			if r.Trouble != "" {
+				out.description = "it cannot submit its jobs: " + r.Trouble
+			}
+		}
 		doc, _ := job.Encode(r.Doc) // it was decoded a moment ago
 		// the kind comes first, for people
 		out.doc = json.RawMessage(`{"kind":"` + k.kind + `",` + strings.TrimPrefix(string(doc), "{"))
@@ -198,9 +217,9 @@ func noSubject(cmd *cobra.Command, args []string) error {
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show queues, systems, policies or the retention",
-		Long: `Get prints queues, systems, policies (how blocked jobs wait) or retentions (for how long jobs are
-kept), or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
+		Short: "Show queues, systems, schedules, policies or the retention",
+		Long: `Get prints queues, systems, schedules (jobs on a clock), policies (how blocked jobs wait) or retentions
+(for how long jobs are kept), or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
 there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
   pawl get system local -o yaml
@@ -285,18 +304,18 @@ func (k *resourceKind) switches(disabled bool) string {
 }
 
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues, systems, policies or the retention go on",
+	return switchCommand("enable", "Let queues, systems, schedules, policies or the retention go on",
 		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at
 the rate of releases: it is tested at once whether they may.`, false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Stop queues, systems, policies or the retention",
+	return switchCommand("disable", "Stop queues, systems, schedules, policies or the retention",
 		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs
 all the same, and launches none of their programs: jobs that are under way are BLOCKED until it is
 enabled, all others wait in the line of the system, and what runs goes on; see pawl recovery list,
-and pawl show JOB. A policy that is disabled is as if it were not there. While the retention is
-disabled no job is removed.`, true)
+and pawl show JOB. A schedule submits nothing. A policy that is disabled is as if it were not there.
+While the retention is disabled no job is removed.`, true)
 }
 
 func switchCommand(name, short, long string, disabled bool) *cobra.Command {
@@ -309,25 +328,19 @@ func switchCommand(name, short, long string, disabled bool) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, k := range resourceKinds {
-		cmd.AddCommand(&cobra.Command{
-			Use:               k.kind + " NAME...",
-			Short:             "Let " + k.plural + " " + k.switches(disabled),
-			Example:           "  pawl " + name + " " + k.kind + " " + k.example,
-			Args:              cobra.MinimumNArgs(1),
-			ValidArgsFunction: k.list.complete,
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return target.With(target.OpenWriting,
-					func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
-						for _, r := range args {
-							if err := k.disable(ctx, at, r, disabled); err != nil {
-								return err
-							}
-							fmt.Fprintf(cmd.OutOrStdout(), "%s %s %sd\n", k.kind, r, name)
-						}
-						return nil
-					})(cmd, args)
-			},
-		})
+		one := k.switchedBy(name, name+"d", disabled)
+		one.Use, one.Example = k.kind+" NAME...", "  pawl "+name+" "+k.kind+" "+k.example
+		cmd.AddCommand(one)
 	}
 	return cmd
+}
+
+// switchedBy is a command of that name that disables documents of a kind, or enables them.
+func (k *resourceKind) switchedBy(name, done string, disabled bool) *cobra.Command {
+	return k.each(&cobra.Command{
+		Use: name + " NAME...", Short: "Let " + k.plural + " " + k.switches(disabled),
+		Example: "  pawl " + k.plural + " " + name + " " + k.example,
+	}, done, func(ctx context.Context, at *target.Target, name string) error {
+		return k.disable(ctx, at, name, disabled)
+	})
 }

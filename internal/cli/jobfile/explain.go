@@ -28,8 +28,8 @@ func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
 		Short: "Explain fields of job files and documents, filters and codes",
-		Long: `Explain prints what there is to know of a job, a queue, a system, a policy (how blocked jobs wait) or a
-retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
+		Long: `Explain prints what there is to know of a job, a queue, a system, a schedule, a policy (how blocked jobs wait)
+or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
 their fields and operators; or of codes: why a job ended, or what blocks it, and what to do. A field
 of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It
 asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",

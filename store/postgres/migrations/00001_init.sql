@@ -346,8 +346,12 @@ CREATE TABLE pawl.resources (
     version bigint      NOT NULL,
     updated timestamptz NOT NULL,
     doc     json        NOT NULL,
+    through timestamptz,
+    next    timestamptz,
+    trouble text        NOT NULL DEFAULT '',
     CONSTRAINT resources_pkey PRIMARY KEY (tenant, kind, name)
 );
+CREATE INDEX resources_next ON pawl.resources (kind, next) WHERE next IS NOT NULL;
 
 -- What is told to other processes and does not fit into a notification; each row lives for about
 -- a minute. A crash may take it: whoever waited looks at the rows of jobs then.

@@ -249,6 +249,9 @@ CREATE TABLE resources (
     version INTEGER NOT NULL,
     updated INTEGER NOT NULL,
     doc     TEXT    NOT NULL,
+    through INTEGER,
+    next    INTEGER,
+    trouble TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (tenant, kind, name)
 ) WITHOUT ROWID;
 
@@ -257,6 +260,7 @@ CREATE TABLE resources (
 CREATE INDEX jobs_ready ON jobs (queue, kind, machine, lane, priority, created) WHERE custody = 'ready';
 CREATE INDEX jobs_session ON jobs (session, claim) WHERE session IS NOT NULL;
 CREATE INDEX jobs_due ON jobs (due) WHERE custody = 'gate' AND due IS NOT NULL;
+CREATE INDEX resources_next ON resources (kind, next) WHERE next IS NOT NULL;
 CREATE INDEX jobs_monitor ON jobs (watch, since) WHERE custody = 'monitor';
 CREATE UNIQUE INDEX jobs_external ON jobs (tenant, external_id) WHERE external_id IS NOT NULL;
 -- For comparing the prerequisites that a job waits for with their number.

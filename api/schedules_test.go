@@ -1,0 +1,39 @@
+package api_test
+
+// order is that in which operations are tried whose tries build on each other.
+var order = []string{
+	"apply-queue", "enable-queue", "disable-queue", "delete-queue", "apply-system", "enable-system", "disable-system", "delete-system",
+	"apply-retention", "enable-retention", "disable-retention", "delete-retention",
+	"apply-schedule", "list-schedules", "get-schedule", "run-schedule", "next-of-schedule", "enable-schedule",
+	"disable-schedule", "delete-schedule",
+	"apply-policy", "get-policy", "enable-policy", "disable-policy", "delete-policy", "set-limit", "get-limit", "remove-limit", "drain-worker", "undrain-worker", "stop-worker",
+}
+
+// scheduleTries are tries of the operations on schedules.
+var scheduleTries = map[string][]try{
+	"list-schedules": {{status: 200}, {path: "/v1/schedules?x=1", status: 422}},
+	"apply-schedule": {
+		{path: "/v1/schedules/weekly", body: `{"cron":"0 9 * * MON","time_zone":"Europe/Berlin","jobs":[{"command":["true"]}]}`, status: 201},
+		{path: "/v1/schedules/weekly", body: `{"every":"90s","owner":"ada","jobs":[{"command":["true"]}]}`, status: 200},
+		{
+			path: "/v1/schedules/weekly", body: `{"every":"90s","owner":"ada","jobs":[{"command":["true"]}]}`,
+			header: []string{"Authorization", "Bearer bob-token"}, status: 403,
+		},
+		{path: "/v1/schedules/weekly", body: `{"every":"90s","jobs":[{"command":["true"],"owner":"bob"}]}`, status: 422},
+		{path: "/v1/schedules/weekly", body: `{"cron":"61 * * * *","jobs":[{"command":["true"]}]}`, status: 422},
+		{path: "/v1/schedules/weekly", body: `{"every":"90s"}`, status: 422},
+	},
+	"get-schedule": {{path: "/v1/schedules/weekly", status: 200}, {path: "/v1/schedules/none", status: 404}},
+	"run-schedule": {
+		{path: "/v1/schedules/weekly/run", header: []string{"Idempotency-Key", "k"}, status: 202},
+		{path: "/v1/schedules/weekly/run", header: []string{"Idempotency-Key", "k"}, status: 202},
+		{path: "/v1/schedules/none/run", status: 404},
+	},
+	"next-of-schedule": {
+		{path: "/v1/schedules/weekly/next", status: 200}, {path: "/v1/schedules/weekly/next?count=3", status: 200},
+		{path: "/v1/schedules/weekly/next?count=101", status: 422}, {path: "/v1/schedules/none/next", status: 404},
+	},
+	"enable-schedule":  {{path: "/v1/schedules/weekly/enable", status: 200}, {path: "/v1/schedules/none/enable", status: 404}},
+	"disable-schedule": {{path: "/v1/schedules/weekly/disable", status: 200}, {path: "/v1/schedules/none/disable", status: 404}},
+	"delete-schedule":  {{path: "/v1/schedules/weekly", status: 204}, {path: "/v1/schedules/weekly", status: 404}},
+}
