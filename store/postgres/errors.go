@@ -16,7 +16,7 @@ const (
 	codeRefused        = "PW001"
 	codeLimits         = "PW002" // of a submission: the limits have changed
 	codeIsolation      = "PW003" // of enqueue: the caller's transaction has another isolation level
-	codePassed         = "PW004" // of a submission: its advance is from what is not there any more
+	codePassed         = "PW005" // of a submission: its advance is from what is not there any more
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
 	codeUnique         = "23505"
