@@ -109,7 +109,7 @@ var groups = []struct {
 	{"Change jobs:", []string{
 		"cancel", "pause", "resume", "resubmit", "annotate", "event", "hide", "unhide", "delete",
 	}},
-	{"Say how jobs run:", []string{"limits", "recovery", "systems", "ls", "apply", "get", "enable", "disable"}},
+	{"Say how jobs run:", []string{"limits", "recovery", "systems", "schedules", "ls", "apply", "get", "enable", "disable"}},
 	{"Operate the service:", []string{"serve", "worker", "workers", "migrate", "reconcile", "bench"}},
 	{"Help:", []string{"help", "completion", "version"}},
 }

@@ -20,7 +20,7 @@ func applyCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make or replace queues, systems, schedules, policies or the retention",
+		Short: "Make or replace queues, systems, schedules and other documents",
 		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, schedules (jobs on a clock),
 policies (how blocked jobs wait) and the retention (how long jobs are kept after their end). FILE is
 YAML or JSON, and may hold several documents, each with its kind: queue, system, schedule, policy or

@@ -13,7 +13,7 @@ import (
 func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete ended jobs, queues, systems, schedules, policies or the retention",
+		Short: "Delete ended jobs, queues, systems, schedules, other documents",
 		Long: "Delete removes jobs that have ended, or the documents of queues, systems, schedules, policies or the " +
 			"retention, for good.",
 		Example: `  pawl delete job wordcount
