@@ -233,3 +233,41 @@ func ExampleAround() {
 	// before oops
 	// oops, attempt 1: no
 }
+
+type Week struct {
+	Team string `json:"team"`
+}
+
+var Report = pawl.Task[Week, string]{Kind: "report"}
+
+// A schedule is kept in the database. Each process may call Schedule when it starts.
+func ExampleTask_Schedule() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	due := make(chan bool)
+	Report.Handle(svc, func(ctx context.Context, j *pawl.Job[Week]) (string, error) {
+		select {
+		case due <- !j.Due().IsZero():
+		case <-ctx.Done():
+		}
+		return "the week of " + j.Args.Team, nil
+	})
+	monday := pawl.Cron("0 9 * * MON").In("Europe/Berlin")
+	if err := Report.Schedule(ctx, svc, "weekly", monday, Week{Team: "red"}); err != nil {
+		panic(err)
+	}
+	if err := Report.Schedule(ctx, svc, "beat", pawl.Every(time.Second), Week{Team: "blue"}); err != nil {
+		panic(err)
+	}
+	defer start(ctx, svc)()
+	fmt.Println(<-due)
+
+	next, err := svc.Jobs().NextDue(ctx, "weekly", 1)
+	berlin, _ := time.LoadLocation("Europe/Berlin")
+	fmt.Println(next[0].In(berlin).Format("Mon 15:04"), err)
+	// Output:
+	// true
+	// Mon 09:00 <nil>
+}

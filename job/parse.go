@@ -122,7 +122,7 @@ func decode(data []byte) (v any, err error) {
 // them.
 var reserved = map[string][]string{
 	"": {
-		"after", "items", "schedule", "recovery", "keep",
+		"after", "items", "recovery", "keep",
 		"app", "secrets", "package", "container", "rerun",
 	},
 	"inputs":    {"extract"},

@@ -103,7 +103,10 @@ func TestParseSpecRefuses(t *testing.T) {
 			{"items", "", "is reserved for a later version", "remove it"},
 			{"keep", "", "is reserved for a later version", "remove it"},
 			{"nme", "", "is not a field of a spec", "did you mean name?"},
-			{"schedule", "", "is reserved for a later version", "jobs are not repeated yet: let cron submit them, or give not_before"},
+			{
+				"schedule", "", "is not a field of a spec",
+				"a schedule submits the jobs of a file on a clock: pawl schedules add NAME --cron TIMES FILE, or --every TIME",
+			},
 		}},
 
 		{"text for a number", `{"priority": "high"}`, []job.Problem{{"priority", `"high"`, "is not a whole number", "give a whole number"}}},

@@ -1,0 +1,95 @@
+package pawl
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// A Clock says when a task is due, again and again: [Cron], [Every].
+type Clock struct{ s job.Schedule }
+
+// Cron is due at the times of a cron expression, such as "0 9 * * MON", in UTC or [Clock.In] a time
+// zone. Clock changes neither double nor lose what is due once a day.
+func Cron(expression string) Clock { return Clock{job.Schedule{Cron: expression}} }
+
+// Every is due at an interval of whole seconds. The first time is that long after the schedule was
+// made.
+func Every(d time.Duration) Clock { return Clock{job.Schedule{Every: job.Duration(d)}} }
+
+// In returns c in a time zone, by its IANA name.
+func (c Clock) In(zone string) Clock {
+	c.s.TimeZone = zone
+	return c
+}
+
+// Overlapping returns c that enqueues a job even if the one before has not ended. By default it does
+// not.
+func (c Clock) Overlapping() Clock {
+	c.s.Overlap = job.OverlapAllow
+	return c
+}
+
+// CatchUpAll returns c that, when no process ran, makes up for each due time that was missed, the
+// newest 100 at most. By default it makes up for the newest one. Its jobs may overlap.
+func (c Clock) CatchUpAll() Clock {
+	c.s.CatchUp = job.CatchUpAll
+	return c.Overlapping()
+}
+
+// CatchUpNone returns c that drops due times that were missed.
+func (c Clock) CatchUpNone() Clock {
+	c.s.CatchUp = job.CatchUpNone
+	return c
+}
+
+// Schedule enqueues a job of the task whenever c is due, once, whatever number of processes there
+// is. The schedule is kept in the database under its name. So every process may call this when it
+// starts: what is there already stays, and goes on counting, unless the call says something else.
+// A schedule that somebody paused stays paused. It is deleted with [service.Service.Schedules]. The
+// options are those of each job; [Job.Due] tells it when it was due.
+func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clock, args A, options ...EnqueueOption) error {
+	spec, err := t.spec(args)
+	if err != nil {
+		return err
+	}
+	e := Enqueueing{Spec: &spec}
+	for _, set := range options {
+		set(&e)
+	}
+	if e.Key != "" || e.Through != nil {
+		return job.Errorf(job.Invalid, "schedule %s: WithKey and In are of one call of Enqueue; remove them", name)
+	}
+	given, err := job.Encode(spec)
+	if err != nil {
+		return err
+	}
+	doc := c.s
+	doc.Name, doc.Jobs = name, []job.Given{job.Given(given)}
+	all := s.jobs.Schedules()
+	for {
+		old, err := all.Resource(ctx, name)
+		if err != nil && job.KindOf(err) != job.NotFound {
+			return err
+		}
+		doc.Disabled, doc.Owner, doc.Description = old.Doc.Disabled, old.Doc.Owner, old.Doc.Description
+		text, err := job.Encode(doc)
+		if err != nil {
+			return err
+		}
+		if before, err := job.Encode(old.Doc); err == nil && bytes.Equal(before, text) {
+			return nil
+		}
+		if _, _, err = all.Apply(ctx, text, old.Version); job.KindOf(err) != job.Conflict {
+			return err
+		}
+	}
+}
+
+// Due returns when a job of a schedule was due, and zero for another one.
+func (j *Job[A]) Due() time.Time {
+	due, _ := time.Parse(time.RFC3339, j.TaskRun.Job.Labels[job.LabelDue])
+	return due
+}
