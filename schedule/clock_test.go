@@ -201,12 +201,12 @@ func days(t *testing.T, seed uint64, n int) {
 	dice := rand.New(rand.NewPCG(seed, 1))
 	st, bus := fake.New(nil), &local.Broker{}
 	o := engine.Options{Lease: 3 * time.Hour, Sweep: -1}
-	var mu sync.Mutex
-	lost := 0
+	var mu sync.Mutex // guards the two that follow
+	fates, lost := rand.New(rand.NewPCG(seed, 2)), 0
 	lose := func(s *store.Submission) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if s.Advance != nil && dice.IntN(20) == 0 {
+		if s.Advance != nil && fates.IntN(20) == 0 {
 			lost++
 			return errCut
 		}
