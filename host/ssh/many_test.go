@@ -12,7 +12,7 @@ import (
 
 // The files of a host are a file system, also where the shell takes many at once.
 func TestFiles(t *testing.T) {
-	for _, shell := range []string{"sh", "bash", "csh"} {
+	for _, shell := range []string{"sh", "bash", "csh", "fish"} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell})

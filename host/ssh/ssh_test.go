@@ -35,11 +35,16 @@ func open(t *testing.T, c ssh.Config) *ssh.Host {
 }
 
 func Test(t *testing.T) {
-	for name, o := range map[string]testenv.SSHOptions{
-		"sh":                    {},
-		"bash, two sessions":    {Shell: "bash", MaxSessions: 2},
-		"csh, a session, alone": {Shell: "csh", MaxSessions: 1, MaxStartups: "1"},
-	} {
+	servers := map[string]testenv.SSHOptions{
+		"sh":                              {},
+		"bash, two sessions":              {Shell: "bash", MaxSessions: 2},
+		"csh, a session, alone":           {Shell: "csh", MaxSessions: 1, MaxStartups: "1"},
+		"fish, a PATH that leads nowhere": {Shell: "fish", Lines: []string{"SetEnv PATH=/nowhere"}},
+	}
+	if testenv.Long() {
+		servers["dash"] = testenv.SSHOptions{Shell: "dash"} // which sh mostly is
+	}
+	for name, o := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := testenv.SSHD(t, o)

@@ -12,16 +12,16 @@ import (
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
-// The runner does not care where its host is, nor what the login shell is there.
+// The runner does not care where its host is, nor what the login shell is there and finds.
 func TestOverSSH(t *testing.T) {
 	shells := []string{"csh"} // what is least like /bin/sh
 	if testenv.Long() {
-		shells = append(shells, "sh", "bash")
+		shells = append(shells, "sh", "dash", "bash", "fish")
 	}
 	for _, shell := range shells {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell})
+			s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell, Lines: []string{"SetEnv PATH=/nowhere"}})
 			overSSH(t, s, connection.Config{
 				ID:         "far",
 				Hop:        connection.Hop{Address: s.Host, Port: s.Port, User: s.User, HostKeys: []string{s.HostKey}},

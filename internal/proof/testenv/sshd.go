@@ -27,7 +27,8 @@ import (
 
 // SSHOptions says how a server of [SSHD] differs from a plain one.
 type SSHOptions struct {
-	// Shell is the login shell of the user: sh, bash or csh; default sh. It is looked up in PATH.
+	// Shell is the login shell of the user: sh, dash, bash, csh or fish; default sh. It is looked up
+	// in PATH.
 	Shell string
 	// MaxSessions is how many sessions the server grants each connection; default 200.
 	MaxSessions int
@@ -209,7 +210,15 @@ func (s *SSH) account(shell string) error {
 			return err
 		}
 	}
-	for _, file := range []string{".profile", ".bash_profile", ".bashrc", ".cshrc"} {
+	if err := s.be(u); err != nil {
+		return err
+	}
+	config := filepath.Join(u.HomeDir, ".config", "fish") // fish itself writes there
+	if err := errors.Join(os.MkdirAll(config, 0o755), os.Chown(filepath.Dir(config), s.UID, s.GID),
+		os.Chown(config, s.UID, s.GID)); err != nil {
+		return err
+	}
+	for _, file := range []string{".profile", ".bash_profile", ".bashrc", ".cshrc", ".config/fish/config.fish"} {
 		text := noise
 		if file == ".cshrc" {
 			text = "echo 'Welcome to the cluster!'\n" // csh cannot redirect only its errors
@@ -222,7 +231,7 @@ func (s *SSH) account(shell string) error {
 			return err
 		}
 	}
-	return s.be(u)
+	return nil
 }
 
 func (s *SSH) be(u *user.User) (err error) {

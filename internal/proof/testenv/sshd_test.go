@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -9,9 +10,13 @@ import (
 )
 
 func TestSSHD(t *testing.T) {
-	for _, shell := range []string{"sh", "bash", "csh"} {
+	for _, shell := range []string{"sh", "dash", "bash", "csh", "fish"} {
 		t.Run(shell, func(t *testing.T) {
 			s := SSHD(t, SSHOptions{Shell: shell, MaxSessions: 1})
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Fatal(err)
+			}
 			c := s.dial(t)
 			session, err := c.NewSession()
 			if err != nil {
@@ -20,11 +25,11 @@ func TestSSHD(t *testing.T) {
 			if _, err := c.NewSession(); err == nil {
 				t.Error("the server grants two sessions, one was asked for")
 			}
-			out, err := session.Output("id -un; echo $0 $HOME")
+			out, err := session.Output("id -un; echo $SHELL $HOME")
 			if err != nil {
 				t.Fatal(err, s.Log())
 			}
-			if got, want := string(out), s.User+"\n"+shell+" "+s.Home+"\n"; !strings.HasSuffix(got, want) {
+			if got, want := string(out), s.User+"\n"+path+" "+s.Home+"\n"; !strings.HasSuffix(got, want) {
 				t.Errorf("it says %q, want %q at its end", got, want)
 			}
 
