@@ -15,11 +15,13 @@ import (
 	"log/slog"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app/ground"
 	"github.com/pawl-jobs/pawl/app/pattern"
 	"github.com/pawl-jobs/pawl/app/share"
 	"github.com/pawl-jobs/pawl/engine"
@@ -79,7 +81,7 @@ type Kind struct {
 	mu       sync.Mutex
 	progress map[hold]job.Progress // guarded by mu: of the long steps under way
 	steps    map[*ownStep]bool     // guarded by mu: under way, and left behind
-	ground   ground                // guarded by mu
+	ground   *ground.Ground
 
 	away    sync.Map     // by watch when it was found that its machine cannot be reached
 	copies  share.Copies // of inputs that several jobs share, on other machines
@@ -113,7 +115,11 @@ func New(cfg Config) *Kind {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Kind{cfg: cfg, progress: map[hold]job.Progress{}, steps: map[*ownStep]bool{}}
+	own := append(slices.Clone(cfg.Own), cfg.Local.Work, cfg.Archive)
+	return &Kind{
+		cfg: cfg, progress: map[hold]job.Progress{}, steps: map[*ownStep]bool{},
+		ground: &ground.Ground{FS: cfg.Files, Places: own},
+	}
 }
 
 // Check implements [engine.Checker].

@@ -1,14 +1,12 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -313,175 +311,6 @@ func signalName(n int) string { return fmt.Sprintf("signal %d (%s)", n, syscall.
 func staging(id job.ID) string { return stagingPrefix + id.String() + "-" }
 
 const stagingPrefix = ".pawl-"
-
-// publish gives the files of the manifest their names. It replaces files that were there only if
-// the spec says so, and finds files that it published before a crash. If it fails it takes back
-// what it has published, because the next attempt may have other content.
-func (k *Kind) publish(ctx context.Context, s *program) (err error) {
-	var made []archiveFolder
-	var published []string
-	defer func() {
-		if err == nil || ctx.Err() != nil || s.spec.Archive.Overwrite {
-			return
-		}
-		border := k.border()
-		for _, f := range made { // it may be sealed
-			border.makeFolder(ctx, s, path.Join(s.to, f.String()), f.Mode) //nolint:errcheck // what stays for that is told below
-		}
-		for _, name := range published {
-			if border.outside(ctx, s, path.Dir(name)) != nil {
-				continue // the name leads elsewhere by now
-			}
-			if removeErr := s.depot.Remove(ctx, name); removeErr != nil {
-				err = errors.Join(err, removeErr)
-			}
-		}
-	}()
-	m := s.progress.Manifest
-	if m.whole() {
-		return k.publishWhole(ctx, s)
-	}
-	border, staged := k.border(), m.folder(s.to)
-	if made, err = k.archiveFolders(ctx, border, s); err != nil {
-		return err
-	}
-	for _, f := range m.Files {
-		name, from := path.Join(s.to, f.String()), path.Join(staged, f.String())
-		reportAt(ctx, name)
-		if err := errors.Join(border.outside(ctx, s, path.Dir(from)),
-			border.outside(ctx, s, path.Dir(name))); err != nil {
-			return err
-		}
-		put, err := s.give(ctx, from, name, s.spec.Archive.Overwrite)
-		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-			if same, lookErr := s.holds(ctx, name, f); lookErr == nil && same {
-				err = nil // published before a crash
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if put {
-			published = append(published, name)
-		}
-		crash.At("archive.linked")
-	}
-	for _, f := range slices.Backward(made) {
-		if err := border.seal(ctx, s, path.Join(s.to, f.String()), f.Mode); err != nil {
-			return err
-		}
-	}
-	list, err := s.list(m)
-	if err != nil {
-		return err
-	}
-	// The manifest comes out of the same folder as the files, so that what a crash leaves of it
-	// goes with that folder; it may have gone already.
-	if err := border.mkdir(ctx, s, staged); err != nil {
-		return err
-	}
-	if err := s.depot.Put(ctx, path.Join(staged, ManifestFile), bytes.NewReader(list),
-		files.PutOptions{Passing: true}); err != nil {
-		return err
-	}
-	name := path.Join(s.to, ManifestFile)
-	_, err = s.give(ctx, path.Join(staged, ManifestFile), name, s.spec.Archive.Overwrite)
-	if errors.Is(err, fs.ErrExist) {
-		if was, readErr := files.ReadFile(ctx, s.depot, name, int64(len(list))); readErr == nil &&
-			bytes.Equal(was, list) {
-			err = nil // published before a crash
-		}
-	}
-	if err != nil {
-		return err
-	}
-	crash.At("archive.listed")
-	k.leaveNothing(ctx, s) // runs that lost their epoch may have uploaded copies
-	return ctx.Err()
-}
-
-// archiveFolders makes the folders of an archive in a folder of the user, and returns the new ones.
-// Others keep their mode.
-func (k *Kind) archiveFolders(ctx context.Context, border *border, s *program) (made []archiveFolder, err error) {
-	if err := border.mkdir(ctx, s, s.to); err != nil {
-		return nil, err
-	}
-	for _, f := range s.progress.Manifest.Folders {
-		name := path.Join(s.to, f.String())
-		_, err := s.depot.Stat(ctx, name)
-		if errors.Is(err, fs.ErrNotExist) {
-			made = append(made, f)
-			err = border.makeFolder(ctx, s, name, f.Mode)
-		} else {
-			err = border.mkdir(ctx, s, name)
-		}
-		if err != nil {
-			return made, err
-		}
-	}
-	return made, nil
-}
-
-// list returns the content of the manifest file in the archive.
-func (s *program) list(m *manifest) ([]byte, error) {
-	return json.MarshalIndent(struct {
-		Job     job.ID     `json:"job"`
-		Name    string     `json:"name"`
-		Attempt int        `json:"attempt"`
-		Files   []archived `json:"files"`
-		Skipped []string   `json:"skipped,omitempty"`
-	}{s.job.ID, s.job.Name, s.job.Attempt, m.Files, m.Skipped}, "", "  ")
-}
-
-// publishWhole gives the folder of an archive its name. The manifest is in it already.
-func (k *Kind) publishWhole(ctx context.Context, s *program) error {
-	err := s.depot.Mkdir(ctx, path.Dir(s.to))
-	if err == nil {
-		err = s.depot.Rename(ctx, s.progress.Manifest.folder(s.to), s.to)
-	}
-	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)) && s.listed(ctx) {
-		err = nil // before a crash, or before the database was restored to an earlier point in time
-	}
-	if err != nil {
-		return err
-	}
-	crash.At("archive.renamed")
-	k.leaveNothing(ctx, s)
-	return ctx.Err()
-}
-
-// listed reports whether the archive that is there is the one of the manifest. It might be that
-// of an earlier attempt.
-func (s *program) listed(ctx context.Context) bool {
-	list, err := s.list(s.progress.Manifest)
-	if err != nil {
-		return false
-	}
-	was, err := files.ReadFile(ctx, s.depot, path.Join(s.to, ManifestFile), int64(len(list)))
-	return err == nil && bytes.Equal(was, list)
-}
-
-// give gives a file that was uploaded its name in the archive, and reports whether it did.
-func (s *program) give(ctx context.Context, from, name string, overwrite bool) (bool, error) {
-	if overwrite {
-		err := s.depot.Rename(ctx, from, name)
-		return err == nil, err
-	}
-	err := s.depot.Link(ctx, from, name)
-	if errors.Is(err, fs.ErrExist) {
-		err = &fs.PathError{Op: "publish", Path: name, Err: fs.ErrExist}
-	}
-	return err == nil, err
-}
-
-// holds reports whether a file has the content that the manifest says.
-func (s *program) holds(ctx context.Context, name string, f archived) (bool, error) {
-	info, err := s.depot.Stat(ctx, name)
-	if err != nil || info.Size() != f.Size {
-		return false, err
-	}
-	return f.digested(ctx, s.depot, name)
-}
 
 // clean removes the job's folder and what the runner keeps for it.
 func (k *Kind) clean(ctx context.Context, s *program) error {

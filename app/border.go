@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app/ground"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -33,128 +33,34 @@ const archiveField = "archive.to"
 // A border is the line around the service's own places, for one step of a job.
 type border struct {
 	k      *Kind
-	own    []landmark          // nil: not looked up yet
+	own    []ground.Landmark   // nil: not looked up yet
 	done   map[string]bool     // folders that were made
 	judged map[string]bool     // folders of the archive's system that may take results
 	far    map[string]*farSide // systems that have inputs or take results, by name
-}
-
-// A landmark is a folder as it is compared with others. With mounts one folder has several names.
-type landmark struct {
-	named string // the service's name for it; empty: it is not the service's
-	real  string
-	self  fs.FileInfo   // nil: it is not there yet
-	way   []fs.FileInfo // itself, and the folders above it
 }
 
 func (k *Kind) border() *border {
 	return &border{k: k, done: map[string]bool{}, judged: map[string]bool{}, far: map[string]*farSide{}}
 }
 
-// groundLife is how long a look at the ground holds. Only root and the account of the service can
-// change it.
-const groundLife = time.Second
-
-// A ground is the part of a comparison that all steps share. It costs a stat for each folder above
-// each place.
-type ground struct {
-	at   time.Time                // when it was begun
-	own  []landmark               // the service's own places; nil: not looked up yet
-	ways map[string][]fs.FileInfo // folders, and those above them
-}
-
-// onGround calls f with the ground of the last second, under the lock.
-func (k *Kind) onGround(f func(*ground)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.ground.at) > groundLife {
-		k.ground = ground{at: time.Now(), ways: map[string][]fs.FileInfo{}}
-	}
-	f(&k.ground)
-}
-
 // places returns the service's own places. They stay the same for the whole step.
-func (b *border) places(ctx context.Context) []landmark {
+func (b *border) places(ctx context.Context) []ground.Landmark {
 	if b.own == nil {
-		b.own = b.k.places(ctx)
+		b.own = b.k.ground.Own(ctx)
 	}
 	return b.own
-}
-
-// places returns the service's own places as they were in the last second.
-func (k *Kind) places(ctx context.Context) (own []landmark) {
-	k.onGround(func(g *ground) { own = g.own })
-	if own != nil {
-		return own
-	}
-	for _, name := range slices.Concat(k.cfg.Own, []string{k.cfg.Local.Work, k.cfg.Archive}) {
-		if name == "" {
-			continue
-		}
-		real, err := files.Real(ctx, k.cfg.Files, path.Clean(name))
-		if err != nil {
-			real = path.Clean(name)
-		}
-		m := k.landmark(ctx, real)
-		m.named = name
-		own = append(own, m)
-	}
-	if ctx.Err() != nil || slices.ContainsFunc(own, func(m landmark) bool { return m.self == nil }) {
-		return own // a place that is not there, or could not be looked at, is looked for again
-	}
-	k.onGround(func(g *ground) { g.own = own })
-	return own
-}
-
-func (k *Kind) landmark(ctx context.Context, real string) (m landmark) {
-	m.real = real
-	if info, err := k.cfg.Files.Stat(ctx, real); err == nil {
-		m.self = info
-		m.way = append(m.way, info)
-	}
-	if real != "/" {
-		m.way = append(m.way, k.way(ctx, path.Dir(real))...)
-	}
-	return m
-}
-
-// way returns a folder and those above it. One folder may be mounted under several names, so
-// folders are compared by their identity. Only root mounts, so a way holds for the time of a
-// ground.
-func (k *Kind) way(ctx context.Context, dir string) (way []fs.FileInfo) {
-	known := false
-	k.onGround(func(g *ground) { way, known = g.ways[dir] })
-	if known {
-		return way
-	}
-	if info, err := k.cfg.Files.Stat(ctx, dir); err == nil {
-		way = append(way, info)
-	}
-	if dir != "/" {
-		way = append(way, k.way(ctx, path.Dir(dir))...)
-	}
-	if ctx.Err() == nil {
-		k.onGround(func(g *ground) { g.ways[dir] = way })
-	}
-	return way
-}
-
-// holds reports whether other is m, or is in it.
-func (m *landmark) holds(other *landmark) bool {
-	return below(other.real, m.real) || slices.ContainsFunc(other.way,
-		func(at fs.FileInfo) bool { return os.SameFile(at, m.self) })
 }
 
 // crossed says what is wrong with a real name that is at, in or above a place of the service;
 // empty: nothing.
 func (b *border) crossed(ctx context.Context, real string) (what string) {
-	at, all := b.k.landmark(ctx, real), b.places(ctx)
+	at, all := b.k.ground.Landmark(ctx, real), b.places(ctx)
 	for i := range all {
 		switch own := &all[i]; {
-		case own.holds(&at):
-			return "lies in " + own.real + ", which is the service's own"
-		case at.holds(own):
-			return "holds " + own.real + ", which is the service's own"
+		case own.Holds(&at):
+			return "lies in " + own.Real + ", which is the service's own"
+		case at.Holds(own):
+			return "holds " + own.Real + ", which is the service's own"
 		}
 	}
 	return ""
@@ -193,11 +99,11 @@ func (b *border) real(ctx context.Context, p place, remedy string) (string, erro
 // result reports whether a real name is in the results of a job of a tenant.
 func (b *border) result(ctx context.Context, tenant, real string) bool {
 	all := b.places(ctx)
-	i := slices.IndexFunc(all, func(m landmark) bool { return m.named == b.k.cfg.Archive })
+	i := slices.IndexFunc(all, func(m ground.Landmark) bool { return m.Named == b.k.cfg.Archive })
 	if i < 0 || job.CheckTenant(tenant) != nil {
 		return false
 	}
-	rest, inside := strings.CutPrefix(real, path.Join(all[i].real, tenant)+"/")
+	rest, inside := strings.CutPrefix(real, path.Join(all[i].Real, tenant)+"/")
 	id, _, _ := strings.Cut(rest, "/")
 	_, err := job.ParseID(id)
 	return inside && err == nil

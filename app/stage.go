@@ -344,6 +344,8 @@ func (g *stager) input(ctx context.Context, i int, from *origin, to string) erro
 		return err
 	}
 	var putting error
+	var list []files.CopyItem
+	var names []string // of them in the job's folder
 	err = files.Tree(ctx, from.fs, from.real, func(e files.Entry) error {
 		reportAt(ctx, e.Path)
 		at := path.Join(to, e.Name)
@@ -352,17 +354,51 @@ func (g *stager) input(ctx context.Context, i int, from *origin, to string) erro
 			putting = g.link(ctx, e, to, name)
 		case e.Info.IsDir():
 			putting = g.mkdir(ctx, field, at, e.Info.Mode())
-		case e.Info.Mode().IsRegular():
+		case e.Info.Mode().IsRegular() && e.Info.Size() >= share.Least: // others may need it, too
 			putting = g.file(ctx, from, e.Path, at, path.Join(name, e.Name), "")
+		case e.Info.Mode().IsRegular():
+			list = append(list, files.CopyItem{From: e.Path, To: at, Info: e.Info})
+			names = append(names, path.Join(name, e.Name))
 		default:
 			g.left = append(g.left, fmt.Sprintf("%s (%s)", path.Join(name, e.Name), typeName(e.Info.Mode())))
 		}
 		return putting
 	})
-	if putting != nil {
+	switch {
+	case putting != nil:
 		return putting
+	case err != nil:
+		return from.fault(err)
 	}
-	return from.fault(err)
+	return g.many(ctx, from, list, names)
+}
+
+// many copies files of a folder to their names in the job's folder, and notes them.
+func (g *stager) many(ctx context.Context, from *origin, list []files.CopyItem, names []string) error {
+	dst, copied := g.sys.Host.Files(), make([]files.Copied, len(list))
+	err := files.CopyMany(ctx, dst, from.fs, list, files.CopyOptions{Progress: g.move, NoDigest: true},
+		func(i int, c files.Copied, err error) error {
+			reportAt(ctx, list[i].From)
+			if _, ok := errors.AsType[*files.ReadError](err); ok {
+				err = from.fault(err)
+			}
+			if err == nil { // it is taken back if another one cannot be copied
+				copied[i], g.list[names[i]] = c, stagedFile{archived: archived{fileName: named(names[i]), Size: c.Size}}
+			}
+			return err
+		})
+	if err != nil {
+		return err
+	}
+	places := make([]string, len(list))
+	for i, item := range list {
+		places[i] = item.To
+	}
+	made, err := files.Describe(ctx, dst, places)
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = g.note(names[i], copied[i], made[i])
+	}
+	return err
 }
 
 // link makes a link in the job's folder for a link to a folder of the same input. The input is
@@ -432,6 +468,11 @@ func (g *stager) record(ctx context.Context, to, name, want string, c files.Copi
 	if err != nil {
 		return err
 	}
+	return g.note(name, c, made)
+}
+
+// note notes a file that was copied, as it is described there.
+func (g *stager) note(name string, c files.Copied, made fs.FileInfo) error {
 	if made.Size() != c.Size {
 		return fmt.Errorf("the copy of %s has %d bytes and not %d", name, made.Size(), c.Size)
 	}

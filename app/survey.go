@@ -195,30 +195,55 @@ func (k *Kind) upload(ctx context.Context, s *program, left *leavings, settled b
 	}
 	move, done := k.track(ctx, s.job, "archiving", left.bytes)
 	defer done()
+	// lost notes a file that cannot be archived, unless the error is about more than that.
+	lost := func(e files.Entry, err error) error {
+		if !spoilsOne(err) {
+			return err
+		}
+		if _, statErr := s.sys.Host.Files().Stat(ctx, s.dir); statErr != nil {
+			return err // all of it is gone
+		}
+		left.lose(e.Name, err)
+		left.count(e.Name, -1)
+		return nil
+	}
+	var items []files.CopyItem
+	var entries []files.Entry // of them
 	for _, e := range left.files {
-		reportAt(ctx, e.Path)
 		to := path.Join(staged, e.Name)
-		err := k.copyFolder(ctx, border, s, m, left, path.Dir(e.Name))
-		var c files.Copied
-		if err == nil {
-			o := files.CopyOptions{Settled: settled, Progress: move}
-			// its name is durable with that of the manifest, which comes last
-			o.Passing = m.whole() && path.Dir(to) == staged
-			c, err = files.Copy(ctx, s.depot, to, left.from, e.Path, o)
-		}
-		switch {
-		case spoilsOne(err):
-			if _, statErr := s.sys.Host.Files().Stat(ctx, s.dir); statErr != nil {
-				return nil, err // all of it is gone
+		reportAt(ctx, e.Path)
+		if err := k.copyFolder(ctx, border, s, m, left, path.Dir(e.Name)); err != nil {
+			if err := lost(e, err); err != nil {
+				return nil, err
 			}
-			left.lose(e.Name, err)
-			left.count(e.Name, -1)
 			continue
-		case err != nil:
-			return nil, err
 		}
-		m.Files = append(m.Files, archivedAs(e.Name, c, e.Info))
-		crash.At("archive.copied")
+		// its name is durable with that of the manifest, which comes last
+		items = append(items, files.CopyItem{
+			From: e.Path, To: to, Info: e.Info, Passing: m.whole() && path.Dir(to) == staged,
+		})
+		entries = append(entries, e)
+	}
+	copied := make([]*archived, len(items))
+	err := files.CopyMany(ctx, s.depot, left.from, items, files.CopyOptions{Settled: settled, Progress: move},
+		func(i int, c files.Copied, err error) error {
+			e := entries[i]
+			reportAt(ctx, e.Path)
+			if err != nil {
+				return lost(e, err)
+			}
+			a := archivedAs(e.Name, c, e.Info)
+			copied[i] = &a
+			crash.At("archive.copied")
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range copied {
+		if a != nil {
+			m.Files = append(m.Files, *a)
+		}
 	}
 	m.Skipped = left.skipped
 	if !m.whole() {

@@ -173,3 +173,19 @@ func (l *Loaded) Resolve(ctx context.Context, name string) (string, error) {
 	}
 	return Resolve(ctx, l.FS, name)
 }
+
+// ReadMany implements [ReaderOfMany].
+func (l *Loaded) ReadMany(ctx context.Context, names []string) ([][]byte, error) {
+	contents := make([][]byte, len(names))
+	for i, name := range names {
+		f := l.at(name)
+		if f == nil || !f.read {
+			if r, ok := l.FS.(ReaderOfMany); ok {
+				return r.ReadMany(ctx, names)
+			}
+			return nil, errors.ErrUnsupported
+		}
+		contents[i] = f.content
+	}
+	return contents, ctx.Err()
+}

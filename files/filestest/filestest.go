@@ -62,6 +62,8 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 		"a file says when it was changed":          stamp,
 		"a folder is filled at once":               fill,
 		"many folders are filled at once":          fillMany,
+		"many files are read at once":              readMany,
+		"many files are copied at once":            copyMany,
 		"a folder is loaded at once":               load,
 		"many folders are loaded at once":          loadMany,
 		"many names are removed at once":           removeAll,

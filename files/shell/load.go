@@ -121,6 +121,51 @@ func (f *Files) take(shown, content []byte, roots map[string]*task[string, *file
 	}
 }
 
+// ReadMany implements [files.ReaderOfMany]. The files are described before and after they are read.
+func (f *Files) ReadMany(ctx context.Context, names []string) ([][]byte, error) {
+	words := ""
+	for _, name := range names {
+		if err := files.Check(name); err != nil {
+			return nil, err
+		}
+		words += " " + quote(name)
+	}
+	if len(names) == 0 || len(names) > files.MaxMany || ctx.Err() != nil {
+		return nil, errors.Join(errNot, ctx.Err())
+	}
+	nonce := rand.Text()
+	out, err := f.Run(ctx, "(\n"+begin+"set --"+words+"\n"+
+		fmt.Sprintf(loading, 0, files.MaxSmall/512+1, nonce)+") </dev/null 2>/dev/null")
+	if err != nil {
+		return nil, err
+	}
+	parts := bytes.Split(out, []byte(nonce))
+	if len(parts) != 3 || string(parts[2]) != "0\n" {
+		return nil, errNot
+	}
+	content, same := bytes.CutPrefix(parts[0], parts[1])
+	lines := bytes.Split(bytes.TrimSuffix(parts[1], []byte{0}), []byte{0})
+	if !same || len(lines) != len(names) {
+		return nil, errNot
+	}
+	contents := make([][]byte, len(names))
+	for i, line := range lines {
+		name, info, ok := parse(string(line))
+		if !ok || name != names[i] || !info.mode.IsRegular() || int64(len(content)) < info.size {
+			return nil, errNot
+		}
+		contents[i] = bytes.Clone(content[:info.size])
+		if contents[i] == nil {
+			contents[i] = []byte{}
+		}
+		content = content[info.size:]
+	}
+	if len(content) > 0 {
+		return nil, errNot
+	}
+	return contents, nil
+}
+
 // info describes a file.
 type info struct {
 	name     string

@@ -1,6 +1,6 @@
 // Package shell makes, reads and removes many small files by one request of a shell, on a machine
-// where each call costs a round trip. It implements [files.Filler], [files.Loader] and
-// [files.RemoverOfMany] for a file system of that machine.
+// where each call costs a round trip. It implements [files.Filler], [files.Loader],
+// [files.ReaderOfMany] and [files.RemoverOfMany] for a file system of that machine.
 //
 // Requests that wait for each other are put together: then they share a round trip, and the
 // programs that the shell starts. Where the shell cannot do what is asked, it is done by the file
@@ -39,16 +39,19 @@ type Files struct {
 var (
 	_ files.Filler        = (*Files)(nil)
 	_ files.Loader        = (*Files)(nil)
+	_ files.ReaderOfMany  = (*Files)(nil)
 	_ files.RemoverOfMany = (*Files)(nil)
 )
 
 const (
-	most     = 32        // tasks in one request
-	maxFill  = 256 << 10 // bytes of the files of one Fill
-	maxNames = 100       // files of one Fill
-	maxFiles = 100       // files of one Load
-	maxDepth = 3         // how deep they are at most
-	maxRead  = 16 << 10  // bytes of a file that Load reads
+	most     = 32       // tasks in one request
+	maxFiles = 100      // files of one Load
+	maxDepth = 3        // how deep they are at most
+	maxRead  = 16 << 10 // bytes of a file that Load reads
+	// A program syncs so many files at most, and so many programs do at once: a disk that has several
+	// files to write at the same time takes about as long as for one.
+	alone   = 8
+	syncers = 8
 	// patience is how many seconds of a processor a request may use that removes what a program
 	// left. Meanwhile others wait.
 	patience = 5
@@ -103,7 +106,7 @@ func (f *Files) Fill(ctx context.Context, list []files.Small) error {
 		}
 		size += len(s.Content)
 	}
-	if size > maxFill || len(list) > maxNames || ctx.Err() != nil {
+	if size > files.MaxManyBytes || len(list) > files.MaxMany || ctx.Err() != nil {
 		return errors.Join(errNot, ctx.Err())
 	}
 	_, err := do(ctx, &f.fills, list, f.fill)
@@ -111,11 +114,12 @@ func (f *Files) Fill(ctx context.Context, list []files.Small) error {
 }
 
 func (f *Files) fill(ctx context.Context, all []*task[[]files.Small, struct{}]) error {
-	var free, folders, puts, durable, made strings.Builder
+	var free, folders, puts, durable, names, made strings.Builder
+	syncs := 0
 	modes := map[fs.FileMode]*strings.Builder{} // files whose mode the umask does not give
 	for i, t := range all {
 		fmt.Fprintf(&free, "t%d=1\n", i)
-		above := map[string]bool{}
+		above, holds := map[string]bool{}, map[string]bool{}
 		for _, s := range t.of {
 			fmt.Fprintf(&free, "there %s && { t%d=; echo '%d exists'; }\n", quote(s.Name), i, i)
 			dir := s.Name
@@ -126,7 +130,12 @@ func (f *Files) fill(ctx context.Context, all []*task[[]files.Small, struct{}]) 
 				fmt.Fprintf(&puts, "[ \"$t%d\" ] && { umask %o; %s >%s || t%d=; }\n",
 					i, 0o666&^s.Mode.Perm(), text(s.Content), quote(s.Name), i)
 				if !s.NoSync {
-					fmt.Fprintf(&durable, "[ \"$t%d\" ] && set -- \"$@\" %s %s\n", i, quote(s.Name), quote(dir))
+					syncs++
+					fmt.Fprintf(&durable, "[ \"$t%d\" ] && set -- \"$@\" %s\n", i, quote(s.Name))
+					if !holds[dir] {
+						holds[dir] = true
+						fmt.Fprintf(&names, "[ \"$t%d\" ] && set -- \"$@\" %s\n", i, quote(dir))
+					}
 				}
 				if mode := s.Mode.Perm(); mode&0o111 != 0 {
 					if modes[mode] == nil {
@@ -147,7 +156,14 @@ func (f *Files) fill(ctx context.Context, all []*task[[]files.Small, struct{}]) 
 	for mode, named := range modes {
 		script += fmt.Sprintf("set --\n%s[ $# = 0 ] || chmod %o \"$@\" || exit\n", named, mode)
 	}
-	script += "set --\n" + durable.String() + "[ $# = 0 ] || sync \"$@\" || exit\n" + made.String()
+	const sync = "[ $# = 0 ] || sync \"$@\" || exit\n"
+	if syncs <= alone {
+		script += "set --\n" + durable.String() + names.String() + sync
+	} else {
+		script += fmt.Sprintf("set --\n%s[ $# = 0 ] || printf '%%s\\000' \"$@\" | xargs -0 -n %d -P %d sync || exit\nset --\n%s",
+			durable.String(), alone, syncers, names.String()) + sync
+	}
+	script += made.String()
 	return f.ask(ctx, script, len(all), func(i int, what string) {
 		switch what {
 		case "exists":
@@ -194,7 +210,7 @@ func (f *Files) RemoveAll(ctx context.Context, names []string) error {
 			refused = append(refused, err)
 		}
 	}
-	if refused == nil && len(names) <= maxNames && ctx.Err() == nil {
+	if refused == nil && len(names) <= files.MaxMany && ctx.Err() == nil {
 		if _, err := do(ctx, &f.removals, names, f.remove); !errors.Is(err, errors.ErrUnsupported) {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // effects are the names of methods that change something outside the process. The operations of the store have points
 // of their own, held by package crashstore.
 var effects = []string{
-	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "Write", "Copy", "Symlink", // files
+	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "Write", "Copy", "CopyMany", "Symlink", // files
 	"Fill", "RemoveAll", "QuickLink", // many files at once
 	"Start", "Signal", "Run", // the host
 	"Launch", "Kill", "Clean", "Suspend", "Resume", "Acknowledge", // the runner
@@ -35,9 +35,12 @@ var unpointed = map[string]string{
 	"publishWhole Mkdir": "a folder that is made again without harm",
 	"give Rename":        "archive.linked or archive.listed follows in the caller",
 	"give Link":          "archive.linked or archive.listed follows in the caller",
+	"give Move":          "archive.linked or archive.listed follows in the caller",
+	"give QuickLink":     "archive.linked or archive.listed follows in the caller",
 	"input Mkdir":        "a folder that is made again without harm",
 	"input Symlink":      "stage.copied follows in the caller",
 	"file Copy":          "stage.copied follows in the caller",
+	"many CopyMany":      "stage.copied follows in the caller",
 	"record Remove":      "the wrong content is found again when it is staged again",
 	"takeBack Remove":    "what is left is copied again when the job goes on",
 	"leaveNothing tidy":  "the sweep does it as well",

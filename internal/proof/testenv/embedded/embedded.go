@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
 	fileslocal "github.com/pawl-jobs/pawl/files/local"
 	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
@@ -63,7 +64,7 @@ func Open(t testing.TB) *Service {
 		Kinds: map[string]engine.Kind{job.KindApp: kind}, Options: engine.Options{Duties: []engine.Duty{w.Duty()}},
 		ListSystem: func(ctx context.Context, _, system, name string, limit int) (l job.Listing, err error) {
 			l.System, l.Path = system, name
-			l.Entries, l.More, err = app.List(ctx, fileslocal.FS{}, name, limit)
+			l.Entries, l.More, err = files.Listing(ctx, fileslocal.FS{}, name, limit)
 			return l, err
 		},
 		CheckSystem: func(ctx context.Context, doc *job.System) (job.SystemCheck, error) {
