@@ -232,6 +232,8 @@ func openHost(id, base string, env map[string]string, ended func(host.Process)) 
 
 // A login is a connection that a person opens, and that stays.
 type login interface {
+	// Alone keeps other logins away until release is called; Conflict while one is under way.
+	Alone() (release func(), err error)
 	// Check returns nil if it is open.
 	Check(ctx context.Context) error
 	// Login returns the command that opens it. It asks the person.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -19,27 +18,21 @@ import (
 const logins = "logins"
 
 // loginOf returns the login of a system with via openssh. Its socket is named after all that says
-// whose connection it is: where the system of that name is another host by now, nobody is logged
-// in.
+// whose connection it is: where the name is that of another host by now, nobody is logged in.
 func loginOf(dir, tenant string, doc *job.System) login {
-	return backends.login(filepath.Join(dir, logins, loginName(tenant, doc)), doc.Host.Address)
-}
-
-func loginName(tenant string, doc *job.System) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", tenant, doc.Name, doc.Host.Address))
-	return hex.EncodeToString(sum[:8])
+	return backends.login(filepath.Join(dir, logins, hex.EncodeToString(sum[:8])), doc.Host.Address)
 }
 
 // A Login is the connection to a system with via openssh, which a person opens.
 type Login struct {
 	login
-	dir  string
-	name string // of its socket
+	dir string
 }
 
 // LoginOf returns the login of a system for what runs on the machine of a data folder.
 func LoginOf(dir, tenant string, doc *job.System) *Login {
-	return &Login{loginOf(dir, tenant, doc), dir, loginName(tenant, doc)}
+	return &Login{loginOf(dir, tenant, doc), dir}
 }
 
 // Open opens the connection. What the host asks goes to the terminal, or to these files.
@@ -47,22 +40,17 @@ func (l *Login) Open(ctx context.Context, in io.Reader, out, errs io.Writer) err
 	if err := os.Mkdir(filepath.Join(l.dir, logins), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return job.Errorf(job.Unavailable, "a folder for the connection: %w", err)
 	}
-	// Two masters at once would leave one in the background that nobody finds.
-	lock, err := os.OpenFile(filepath.Join(l.dir, logins, "lock-"+l.name), os.O_CREATE|os.O_RDWR, 0o600)
+	release, err := l.Alone()
 	if err != nil {
-		return job.Errorf(job.Unavailable, "the lock of the connection: %w", err)
+		return err
 	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return job.Errorf(job.Conflict, "another login is under way: finish it, or end it, and then try again (%w)", err)
-	}
+	defer release()
 	if l.Check(ctx) == nil {
-		return nil // it has just ended
+		return nil // another login has just ended
 	}
 	cmd := l.Login(ctx)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
-	err = cmd.Run()
-	switch {
+	switch err = cmd.Run(); {
 	case errors.Is(err, exec.ErrNotFound):
 		return job.Errorf(job.Invalid, "the ssh program is not there: install the OpenSSH client, or put it in PATH")
 	case err != nil:

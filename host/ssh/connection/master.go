@@ -42,6 +42,20 @@ func (m Master) Login(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
+// Alone keeps others from a login until release is called. The error is of kind [job.Conflict] while
+// another login is under way: it would leave a second connection, which nobody finds.
+func (m Master) Alone() (release func(), err error) {
+	lock, err := os.OpenFile(m.Socket+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, job.Errorf(job.Unavailable, "the lock of the connection: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, job.Errorf(job.Conflict, "another login is under way: finish it, or end it, and then try again (%w)", err)
+	}
+	return func() { lock.Close() }, nil
+}
+
 // Logout ends the master. Programs run on.
 func (m Master) Logout(ctx context.Context) error {
 	err := m.tell(ctx, muxTerminate, muxOK)
