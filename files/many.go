@@ -20,9 +20,9 @@ type ReaderOfMany interface {
 }
 
 const (
-	// MaxMany is the most files, and MaxManyBytes the most bytes of them all, that a [Filler] or a
-	// [ReaderOfMany] takes in one call.
-	MaxMany      = 100
+	// MaxMany is the most files that a [Filler] or a [ReaderOfMany] takes in one call.
+	MaxMany = 100
+	// MaxManyBytes is the most bytes of them all.
 	MaxManyBytes = 256 << 10
 )
 
