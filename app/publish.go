@@ -180,16 +180,12 @@ func (k *Kind) giveNames(ctx context.Context, border *border, s *program, staged
 		return errors.Join(border.outside(ctx, s, path.Dir(from)), border.outside(ctx, s, path.Dir(name)))
 	}
 	if s.far == nil {
-		for _, f := range all {
-			err := outside(f)
-			if err == nil {
-				err = give(f, true)
-			}
-			if err != nil {
-				return published, err
+		for i := 0; i < len(all) && err == nil; i++ {
+			if err = outside(all[i]); err == nil {
+				err = give(all[i], true)
 			}
 		}
-		return published, nil
+		return published, err
 	}
 	last := map[string]int{}
 	for i, f := range all {
@@ -202,11 +198,12 @@ func (k *Kind) giveNames(ctx context.Context, border *border, s *program, staged
 			if (last[path.Dir(f.String())] == i) != durable || failed.Err() != nil {
 				continue
 			}
+			// A call is not given up, so what it did is known.
 			if err := outside(f); err != nil {
 				g.Go(func() error { return err })
-				break
+			} else {
+				g.Go(func() error { return give(f, durable) })
 			}
-			g.Go(func() error { return give(f, durable) }) // it is not given up: what it did is known
 		}
 		if err := g.Wait(); err != nil {
 			return published, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -101,7 +100,7 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 		return fmt.Errorf("command: %s may not be executed: make it executable (chmod +x), or name its "+
 			"interpreter before it, such as [python3, %s]", shown, shown)
 	}
-	interpreter, ok := interpreterOf(ctx, fsys, name)
+	interpreter, ok := files.Interpreter(ctx, fsys, name)
 	if !ok {
 		return nil
 	}
@@ -118,24 +117,4 @@ func (k *Kind) startable(ctx context.Context, s *program) error {
 			"save it with the line ends of Unix", shown, interpreter)
 	}
 	return nil
-}
-
-// interpreterOf returns the interpreter in the first line of a script. Linux reads 256 bytes.
-func interpreterOf(ctx context.Context, fsys files.FS, name string) (string, bool) {
-	f, err := fsys.Open(ctx, name)
-	if err != nil {
-		return "", false
-	}
-	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, 256))
-	line, _, _ := strings.Cut(string(head), "\n")
-	line, script := strings.CutPrefix(line, "#!")
-	if err != nil || !script {
-		return "", false
-	}
-	line = strings.TrimLeft(line, " \t")
-	if i := strings.IndexAny(line, " \t"); i >= 0 {
-		line = line[:i]
-	}
-	return line, true
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -25,21 +24,15 @@ func loginOf(dir, tenant string, doc *job.System) login {
 }
 
 // A Login is the connection to a system with via openssh, which a person opens.
-type Login struct {
-	login
-	dir string
-}
+type Login struct{ login }
 
 // LoginOf returns the login of a system for what runs on the machine of a data folder.
 func LoginOf(dir, tenant string, doc *job.System) *Login {
-	return &Login{loginOf(dir, tenant, doc), dir}
+	return &Login{loginOf(dir, tenant, doc)}
 }
 
 // Open opens the connection. What the host asks goes to the terminal, or to these files.
 func (l *Login) Open(ctx context.Context, in io.Reader, out, errs io.Writer) error {
-	if err := os.Mkdir(filepath.Join(l.dir, logins), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return job.Errorf(job.Unavailable, "a folder for the connection: %w", err)
-	}
 	release, err := l.Alone()
 	if err != nil {
 		return err

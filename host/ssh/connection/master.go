@@ -43,8 +43,12 @@ func (m Master) Login(ctx context.Context) *exec.Cmd {
 }
 
 // Alone keeps others from a login until release is called. The error is of kind [job.Conflict] while
-// another login is under way: it would leave a second connection, which nobody finds.
+// another login is under way: it would leave a second connection, which nobody finds. The folder of
+// the socket is made if it is not there.
 func (m Master) Alone() (release func(), err error) {
+	if err := os.Mkdir(filepath.Dir(m.Socket), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, job.Errorf(job.Unavailable, "a folder for the connection: %w", err)
+	}
 	lock, err := os.OpenFile(m.Socket+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, job.Errorf(job.Unavailable, "the lock of the connection: %w", err)
