@@ -79,12 +79,12 @@ type Options struct {
 	// programs that find out whether what blocks jobs has cleared, by name
 	Testers map[string][]string
 	Patient time.Duration // how long a test may take; 0: as is usual
-	// from where inputs may be fetched by http; empty: from all
-	Web egress.Rule
-	// bytes of the largest such input; 0: as package files/http has it
-	WebSize int64
+	Web     egress.Rule   // from where inputs may be fetched by http; empty: from all
+	WebSize int64         // bytes of the largest such input; 0: as package files/http has it
 	// for how long jobs that were cleaned are remembered; 0: as is usual
-	Memory  time.Duration
+	Memory time.Duration
+	// how often all programs are looked at, for ends that nobody told of; 0: as is usual
+	Look    time.Duration
 	Log     io.Writer                                         // for what operators should know; stderr by default
 	Observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
 	Logger  *slog.Logger                                      // in place of Log
@@ -154,7 +154,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		}
 		kind.Own = append(kind.Own, name)
 	}
-	kind.Log, kind.Environ, kind.Remember = log, o.Environ, o.Memory
+	kind.Log, kind.Environ, kind.Remember, kind.Reconcile = log, o.Environ, o.Memory, o.Look
 	rule := cmp.Or(o.Web, egress.All)
 	var dial testers.Dial
 	if rule != egress.All { // what is tested is what jobs needed
@@ -175,8 +175,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		cfg.Store = o.Store(cfg.Store)
 	}
 	if o.Observe != nil {
-		cfg.Store, cfg.Broker, cfg.Tracer = o.Observe.Store(cfg.Store), o.Observe.Broker(n.Bus),
-			o.Observe
+		cfg.Store, cfg.Broker, cfg.Tracer = o.Observe.Store(cfg.Store), o.Observe.Broker(n.Bus), o.Observe
 		cfg.Tested = func(tester string, found recovery.Outcome) { o.Observe.Tested(tester, string(found)) }
 		kind.Ran = func(ctx context.Context, j *job.Job, e runner.End) {
 			o.Observe.Ran(ctx, j, e.Began(), e.Ended, e.Code)

@@ -112,6 +112,6 @@ func run(ctx context.Context, out io.Writer, db string, seed uint64, jobs int, d
 	return h.sum, ctx.Err()
 }
 
-// limit is how long a process may take to its end. It is less than the minute after which a watcher
-// looks at everything, and a sweep: what only these find was forgotten.
+// limit is for how long a process may go on without any job doing something. It is less than the
+// minute after which a sweep looks at everything: what only that finds was forgotten.
 const limit = 50 * time.Second

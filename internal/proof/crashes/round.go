@@ -38,7 +38,7 @@ type harness struct {
 	layout
 	bin   string
 	dir   string
-	limit time.Duration // for one start of the binary; what takes longer is stuck
+	limit time.Duration // in which a job does something; else a start of the binary is stuck
 	keep  bool
 
 	mu  sync.Mutex

@@ -76,15 +76,11 @@ func (r *round) wait(i int) outcome {
 	return p.wait()
 }
 
-// wait returns when the process has ended. One that does not is made to tell what it is doing.
+// wait returns when the process has ended. One that is stuck is made to tell what it is doing.
 func (p *proc) wait() outcome {
 	r := p.r
-	over := time.NewTimer(r.h.limit)
-	defer over.Stop()
-	select {
-	case <-p.Ended:
-	case <-over.C:
-		p.interrogate()
+	if why := p.stuck(); why != "" {
+		p.interrogate(why)
 		return outcome{}
 	}
 	if p.failure != nil {
@@ -148,15 +144,40 @@ func (p *proc) ended(said []byte) outcome {
 
 var farewell = regexp.MustCompile(`(stopped in good order|all \d+ jobs have ended); repaired by the sweep: (\d+)`)
 
-// interrogate keeps evidence of a process that hangs: which jobs have not ended, and what all its
+// stuck returns when the process has ended, with "", or why it is taken to be stuck.
+func (p *proc) stuck() (why string) {
+	patience := newPatience(p.r.h.limit, time.Now())
+	look := time.NewTicker(p.r.h.limit / 50)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.Ended:
+			return ""
+		case now := <-look.C:
+			if why := patience.over(now, p.r.written()); why != "" {
+				return why
+			}
+		}
+	}
+}
+
+// written returns the size of the ledger.
+func (r *round) written() int64 {
+	info, err := os.Stat(r.ledger())
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// interrogate keeps evidence of a process that is stuck: which jobs have not ended, and what all its
 // goroutines do.
-func (p *proc) interrogate() {
+func (p *proc) interrogate(why string) {
 	r := p.r
 	list, err := r.unfinished()
 	if err != nil {
 		list = append(list, err.Error())
 	}
 	p.Interrogate()
-	r.breaks("stuck: a process (%s) did not end within %s; goroutines in %s; not ended: %s",
-		p.at, r.h.limit, p.Said, strings.Join(list, " | "))
+	r.breaks("stuck: a process (%s) %s; goroutines in %s; not ended: %s", p.at, why, p.Said, strings.Join(list, " | "))
 }

@@ -43,6 +43,7 @@ func loadCommand() *cobra.Command {
 			return l.run(cmd.Context(), cmd.OutOrStdout(), dir, node.Options{
 				More: node.More{Store: crashing, Handle: l.handle},
 				DB:   node.DatabaseConfig{DSN: db}, Migrate: db != "",
+				Look: time.Hour, // what only that would find was forgotten
 				Options: engine.Options{
 					Lease: lease,
 					Slots: map[job.Lane]int{job.LaneFinish: 4, job.LaneLaunch: 4, job.LanePrepare: 8, job.LaneTask: 20},
