@@ -25,7 +25,7 @@ func TestReboot(t *testing.T) {
 	goOn := w.dir + "/go"
 	ran := w.submit(w.program("lab", goOn), w.program("lab", goOn))
 	for _, id := range ran {
-		w.until("it runs", id, running)
+		w.runs(id)
 	}
 	p.Hold(testenv.Up)
 	staged := w.submit(w.program("lab", ""), w.program("lab", ""))
@@ -199,7 +199,7 @@ func TestWorkFolderGone(t *testing.T) {
 	w.finished(w.submit(w.program("lab", ""))...)
 	goOn := w.dir + "/go"
 	id := w.submit(w.program("lab", goOn))[0]
-	w.until("it runs", id, running)
+	w.runs(id)
 	remove()
 	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -116,7 +116,7 @@ func TestBlackHole(t *testing.T) {
 			goOn := w.dir + "/go-" + name
 			before := w.submit(w.program(name, goOn), w.program(name, goOn))
 			for _, id := range before {
-				w.until("it runs", id, running)
+				w.runs(id)
 			}
 			p.Hold(held...)
 			if err := os.WriteFile(goOn, nil, 0o644); err != nil {
@@ -159,7 +159,7 @@ func TestHalfOpen(t *testing.T) {
 	w.system("lab", s, p.Port)
 	goOn := w.dir + "/go"
 	ids := w.submit(w.program("lab", goOn))
-	w.until("it runs", ids[0], running)
+	w.runs(ids[0])
 	p.Strand()
 	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
 		t.Fatal(err)

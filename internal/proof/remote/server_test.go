@@ -27,7 +27,7 @@ func TestServerGone(t *testing.T) {
 	}
 	ran := w.submit(run...)
 	for _, id := range ran {
-		w.until("it runs", id, running)
+		w.runs(id)
 	}
 	p.Hold(testenv.Up) // so that none of the others is staged to its end
 	staged := w.submit(stage...)
@@ -87,7 +87,7 @@ func TestFewSessions(t *testing.T) {
 			}
 			ids := w.submit(specs...)
 			endless := w.submit(w.program("lab", "/never"))
-			w.until("it runs", endless[0], running)
+			w.runs(endless[0])
 			if _, err := w.Cancel(t.Context(), endless...); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestKeyReplaced(t *testing.T) {
 	w.system("lab", s, s.Port)
 	goOn := w.dir + "/go"
 	ids := w.submit(w.program("lab", goOn))
-	w.until("it runs", ids[0], running)
+	w.runs(ids[0])
 	s.ReplaceHostKey(t)
 	ids = append(ids, w.submit(w.program("lab", ""))...)
 	w.until("the other is blocked", ids[1], func(j *job.Job) bool { return j.Code == job.HostKeyChanged })

@@ -92,7 +92,7 @@ func TestTwoMachines(t *testing.T) {
 	}
 	ids := other.submit(specs...) // the other one takes them in, and runs none
 	for _, id := range ids {
-		has.until("it runs", id, running)
+		has.runs(id)
 		if j, err := has.Job(t.Context(), id); err != nil || j.Machine != machine(has) {
 			t.Errorf("machine %q, want %q, %v", j.Machine, machine(has), err)
 		}

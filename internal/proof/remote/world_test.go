@@ -198,7 +198,16 @@ func (w *world) eventually(what string, is func() bool) {
 	}
 }
 
-func running(j *job.Job) bool { return j.State == job.Running && j.Custody == job.Monitor }
+// runs waits until a job is RUNNING, and its program has begun: the job is RUNNING when there is a
+// script that takes the launch.
+func (w *world) runs(id job.ID) {
+	w.t.Helper()
+	w.until("it is RUNNING", id, func(j *job.Job) bool { return j.State == job.Running && j.Custody == job.Monitor })
+	w.eventually("its program runs", func() bool {
+		l, err := ledger.Read(w.ledger)
+		return err == nil && len(l.Launches[id]) > 0
+	})
+}
 
 func blocked(j *job.Job) bool { return j.State == job.Blocked }
 
