@@ -105,6 +105,7 @@ var unpointed = map[string]string{
 	"Sh Start":                 "the point of sbatch follows in the caller; the others are repeated, or only look",
 	"Sh RemoveAll":             "what a command printed, under a hidden name",
 	"kill Put":                 "the next kill makes it again",
+	"force Put":                "the next kill makes it again",
 	"tell Put":                 "the next kill makes it again, or a look finds the launch lost",
 	"LinkOnce Write":           "a file of a random name that nobody else reads",
 	"LinkOnce Link":            "a point follows in the caller, or the next settler finds it",

@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 		"attempts share a folder":                          attempts,
 		"kill asks first":                                  killAsks,
 		"kill forces what does not listen":                 killForces,
+		"kill forces what is in another session":           killForcesDaemons,
 		"kill ends what the program left behind":           killLeftBehind,
 		"a kill that is given up says so":                  killGivenUp,
 		"a kill is told":                                   killIsTold,

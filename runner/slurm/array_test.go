@@ -234,15 +234,15 @@ func TestAnArrayIsRefused(t *testing.T) {
 }
 
 // wrapped returns the PATH of a host on which sbatch is a script. Its %s is the real one.
-func wrapped(t *testing.T, script string) string {
+func wrapped(t *testing.T, name, script string) string {
 	t.Helper()
 	dir := t.TempDir()
-	real, err := exec.LookPath("sbatch")
+	real, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := "#!/bin/sh\n" + strings.ReplaceAll(script, "%s", real)
-	if err := os.WriteFile(path.Join(dir, "sbatch"), []byte(text), 0o700); err != nil {
+	if err := os.WriteFile(path.Join(dir, name), []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return "PATH=" + dir + ":" + os.Getenv("PATH")
@@ -250,7 +250,7 @@ func wrapped(t *testing.T, script string) string {
 
 // An sbatch that submits and does not answer has submitted: each task is found by its name.
 func TestSbatchDoesNotAnswer(t *testing.T) {
-	b := newBench(t, testenv.Slurm(t), wrapped(t, `%s "$@" >/dev/null; exec sleep 100`))
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@" >/dev/null; exec sleep 100`))
 	b.runner.client.Patience = time.Second
 	for _, o := range b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran") {
 		if job.KindOf(o.err) != job.Unavailable {
@@ -269,7 +269,7 @@ func TestSbatchDoesNotAnswer(t *testing.T) {
 
 // An sbatch that submits only after its launches were given up starts nothing.
 func TestSbatchIsLate(t *testing.T) {
-	b := newBench(t, testenv.Slurm(t), wrapped(t, `exec sleep 100`))
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `exec sleep 100`))
 	b.runner.client.Patience = time.Second
 	list := b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran")
 	for _, o := range list {

@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/script"
 )
 
 func (b bench) newJob(t *testing.T, script string) (runner.Key, runner.Plan) {
@@ -223,12 +224,12 @@ func TestDirectives(t *testing.T) {
 		"a quote":   {Account: `a"`},
 		"a comment": {Partition: "#x"},
 	} {
-		if text, err := directives(q); job.KindOf(err) != job.Invalid {
+		if text, err := script.Directives(q); job.KindOf(err) != job.Invalid {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 	dir := "/it's a\n#SBATCH --uid=0"
-	asks, err := directives(job.Resources{
+	asks, err := script.Directives(job.Resources{
 		Nodes: 2, Tasks: 4, Cores: 3, Memory: 1<<30 + 1, GPUs: 1, Minutes: 1.5, Account: "a", Partition: "p",
 	})
 	o := &order{Names: spool.Names{Token: "T"}, place: place{Dir: dir, Name: "T"}, asks: asks}

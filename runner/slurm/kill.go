@@ -13,12 +13,14 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/script"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // Kill ends what is left of a launch. One that waits is revoked, and canceled. One that runs gets
-// SIGTERM, with all its steps, and then SIGKILL. Its script outlives SIGTERM and tells the end. It
-// does not outlive SIGKILL: then Kill itself tells the end.
+// SIGTERM, with all its steps. Then its script is told to end it by force: the script knows all of it
+// by its marks, while Slurm may not. Only if the script does not do so within [Config.Patience], all get
+// SIGKILL from Slurm. The script does not outlive that, and Kill itself tells the end.
 func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
 	l, err := r.find(h)
 	if err != nil {
@@ -35,8 +37,8 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	if end, err := r.end(ctx, l); err == nil && end != nil {
-		return nil
+	if quiet, err := r.quiet(ctx, l); err != nil || quiet {
+		return err
 	}
 	// No later run starts the program. Without the folder none can.
 	err = r.FS.Put(ctx, l.own("stop"), strings.NewReader(""), files.PutOptions{})
@@ -59,13 +61,14 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			return err
 		}
 	}
-	var sent time.Time // when SIGKILL was
+	var sent time.Time // when it was told last to end it by force
+	waits := false     // its next run
 	for wait := time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
-		if end, err := r.end(ctx, l); err == nil && end != nil {
-			return nil
+		if quiet, err := r.quiet(ctx, l); err != nil || quiet {
+			return err
 		}
 		if !time.Now().Before(forced) && time.Since(sent) > r.cfg.Soon {
-			if err := r.client.Cancel(ctx, l.Name, "--signal=KILL --full"); err != nil {
+			if err := r.force(ctx, l, waits || time.Since(forced) > r.cfg.Patience); err != nil {
 				return err
 			}
 			sent = time.Now()
@@ -78,6 +81,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			return err
 		}
 		w, there := s.Find(l.Name)
+		waits = there && w.Phase() == squeue.Waits
 		if there && w.Phase() == squeue.Over || !there && r.queue.missing(s, l) {
 			return r.tell(ctx, l, w)
 		}
@@ -88,6 +92,43 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			return job.Errorf(job.Unavailable, "Slurm job %s is still alive: %w", l.ID, ctx.Err())
 		}
 	}
+}
+
+// quiet reports whether a launch has told its end, and nothing of it is alive. The script looks for what
+// is left before it tells the end. What is left on other nodes, where it cannot look, Slurm ends after that.
+func (r *Runner) quiet(ctx context.Context, l *launch) (bool, error) {
+	end, err := r.end(ctx, l)
+	if err != nil || end == nil {
+		return false, nil //nolint:nilerr // nobody can tell
+	}
+	taken, _, err := r.Room(ctx, l.Key, end.Run)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if t, _ := taken.Taker(); len(t.Rest) < 5 || t.Rest[4] == "1" { // without a room it is long over
+		return true, nil
+	}
+	s, err := r.queue.look(ctx, r.cfg.Soon)
+	if err != nil {
+		return false, err
+	}
+	w, there := s.Find(l.Name)
+	return there && w.Phase() != squeue.Runs || !there && r.queue.missing(s, l), nil
+}
+
+// force has a launch end by force: by its script, or by Slurm.
+func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
+	if bySlurm {
+		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
+	}
+	run, err := r.Newest(ctx, l.Key)
+	if err == nil {
+		err = r.FS.Put(ctx, script.Order(r.RoomName(l.Key, run)), strings.NewReader(""), files.PutOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	return r.client.Cancel(ctx, l.Name, "--signal=CONT --full")
 }
 
 // tell tells the end of a launch whose script was killed with its program. If it had told the end

@@ -22,7 +22,7 @@
 // with O_EXCL as its last act before the program. As it may stop in the middle, it first says who it
 // is in a file of its own:
 //
-//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name>"
+//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name> <nodes>"
 //
 // A launcher links launch.<a>.<n>, calls sbatch once, and links "submitted". Settle links "revoke"
 // if it finds no job of that name, and then "revoked". Whoever loses reads what stands there.

@@ -20,6 +20,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/script"
 )
 
 // maxArray is how many launches are submitted together at most. Slurm takes arrays of up to 1,000
@@ -81,11 +82,11 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 		Names: m, key: k, ask: client.Ask(&p.Resources),
 		place: place{Armed: time.Now().UnixMilli(), Dir: p.Dir, Name: m.Token}, done: make(chan struct{}),
 	}
-	run, err := r.script(k, p, m.Token, locks, o.Armed)
+	run, err := script.Of(r.Head(k, m.Token, locks), k, p, m.Token, o.Armed)
 	if err != nil {
 		return nil, err
 	}
-	if o.asks, err = directives(p.Resources); err != nil {
+	if o.asks, err = script.Directives(p.Resources); err != nil {
 		return nil, err
 	}
 	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {

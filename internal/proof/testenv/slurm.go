@@ -29,9 +29,10 @@ type Scheduler struct {
 	// Conf is its slurm.conf: the value of SLURM_CONF for its commands.
 	Conf string
 
-	dir  string
-	ctld *child
-	all  []*child // in the order in which they were started, without ctld
+	dir   string
+	apart bool // each node sees only its own processes
+	ctld  *child
+	all   []*child // in the order in which they were started, without ctld
 }
 
 // slurm is that of this test process.
@@ -73,8 +74,12 @@ func stopSlurm() {
 
 // StartSlurm starts a Slurm of the caller's own, who must call [Scheduler.Stop]. The error has
 // [ErrMissing] in its chain if this machine lacks something that it needs.
-func StartSlurm() (*Scheduler, error) {
-	s := &Scheduler{}
+func StartSlurm() (*Scheduler, error) { return start(&Scheduler{}) }
+
+// StartApart starts a Slurm like StartSlurm. Each of its nodes sees only its own processes.
+func StartApart() (*Scheduler, error) { return start(&Scheduler{apart: true}) }
+
+func start(s *Scheduler) (*Scheduler, error) {
 	if err := s.open(); err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("start Slurm: %w", err)
@@ -145,7 +150,11 @@ const secondNode = "pawl-second"
 
 func (s *Scheduler) startNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		node, err := startChild(ctx, exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", name), "started")
+		cmd := exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", name)
+		if s.apart {
+			cmd = inNamespace(cmd)
+		}
+		node, err := startChild(ctx, cmd, "started")
 		if err != nil {
 			for ; len(s.all) > 1; s.all = s.all[:len(s.all)-1] {
 				s.all[len(s.all)-1].end(syscall.SIGKILL)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/host"
@@ -153,6 +154,12 @@ func unanswered(name string, a answer) error {
 	return &host.Trouble{Code: job.SchedulerUnavailable, Err: err}
 }
 
+// cut reports whether the exit code is not the command's own: it was cut, killed, or not started. Slurm's
+// commands end with any code up to 255, such as scancel with 229 for a job that is just ending.
+func cut(code int) bool {
+	return code == 124 || code == 126 || code == 127 || code == 128+int(syscall.SIGKILL) || code == 128+int(syscall.SIGTERM)
+}
+
 // A cancel is a job of Slurm that is to be canceled, or to get a signal.
 type cancel struct {
 	name, options string
@@ -212,7 +219,7 @@ func (c *Client) cancel(ctx context.Context, batch []*cancel) {
 		said, err := c.commands(ctx, fmt.Sprintf(cancels, spool.Quote(options), strings.Join(words, " "),
 			strings.Join(slices.Collect(maps.Keys(names)), ",")))
 		for i, a := range said {
-			if a.code == 124 || a.code >= 126 || silence.MatchString(a.errs) || i == 0 && a.code != 0 {
+			if cut(a.code) || silence.MatchString(a.errs) || i == 0 && a.code != 0 {
 				err = unanswered("scancel", a)
 			}
 		}

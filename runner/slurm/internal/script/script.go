@@ -1,4 +1,5 @@
-package slurm
+// Package script writes what runs on a node: the directives of a launch, and its script. It runs nothing.
+package script
 
 import (
 	"fmt"
@@ -13,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
-// directives returns those of a launch, but for its name.
-func directives(q job.Resources) (string, error) {
+// Directives returns those of a launch, but for its name.
+func Directives(q job.Resources) (string, error) {
 	var b strings.Builder
 	var wrong error
 	line := func(words string) {
@@ -64,12 +65,9 @@ func directives(q job.Resources) (string, error) {
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+nodes=${SLURM_JOB_NUM_NODES:-1} me="$me $nodes"
 unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
 	SLURM_ARRAY_TASK_STEP # the program is not to see whether others like it were submitted with it
-if [ -e .pawl/stop.$at ]; then
-	echo "not started: it was ended"
-	exit
-fi
 
 # Which run is this? Each has a file of its own, and with -C only one can make it.
 set -C
@@ -84,21 +82,34 @@ printf '%%s\n' "$me" >>$own || {
 }
 name=%s$run
 
-# clear ends all that belongs to the program, of this run or the one before, on this node.
-clear() {
-	n=0
-	while [ $n -lt 5 ]; do
-		left=$(grep -lsa -e "` + host.LaunchVariable + `=$token" ${mark:+-e "$mark"} /proc/[0-9]*/environ /proc/[0-9]*/limits)
-		[ -n "$left" ] || return
-		for file in $left; do
-			file=${file%%/*}
-			kill -9 ${file##*/}
-		done 2>/dev/null
-		n=$((n + 1))
-	done
-}
+# $clear are lines that end all that belongs to the program, of this run or the one before, on the node where they run.
+clear='n=0
+while [ $n -lt 60 ]; do
+	left=$(grep -lsa -e "` + host.LaunchVariable + `=$token" ${mark:+-e "$mark"} /proc/[0-9]*/environ /proc/[0-9]*/limits)
+	[ $? -le 2 ] && [ -z "$left" ] && break
+	alive=
+	for file in $left; do
+		file=${file%%/*} stat=
+		read -r stat <$file/stat
+		case ${stat##*") "} in
+		"" | [ZX]*) ;;
+		*) alive=yes && kill -9 ${file##*/} ;;
+		esac
+	done 2>/dev/null
+	[ -z "$left" ] || [ -n "$alive" ] || break
+	n=$((n + 1))
+	[ $n -lt 10 ] || sleep 0.1
+done'
 mark=
 [ $locks = 0 ] || mark="^Max file locks  *$locks "
+
+# clear does it on all nodes of the job. Where Slurm keeps the processes of a job in a control group, it does so itself.
+clear() {
+	eval "$clear"
+	[ $nodes = 1 ] || grep -q "/job_$SLURM_JOB_ID/" /proc/self/cgroup || timeout 60 srun --quiet --overlap --mem=0 --mpi=none \
+		--nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --cpus-per-task=1 \
+		/bin/sh -c "token=$token mark='$mark'; $clear" </dev/null >/dev/null 2>&1
+}
 
 if [ -n "$before" ]; then
 	# Its script goes first, so that it tells no end of what is ended here.
@@ -109,6 +120,13 @@ if [ -n "$before" ]; then
 		[ "$1" = "$start" ] && kill -9 "$pid"
 	fi 2>/dev/null
 	clear
+fi
+if [ -e .pawl/stop.$at ]; then
+	echo "not started: it was ended"
+	rm -f $own
+	exit
+fi
+if [ -n "$before" ]; then
 	# A program that ended by itself does not run again. One that a signal ended may have been ended by Slurm, to run it
 	# again. The signal may have met the script later than its program.
 	told= word= code= signal=
@@ -160,8 +178,30 @@ set +C
 sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
 `
 
-// script returns what runs on the node, or an error of kind Invalid.
-func (r *Runner) script(k runner.Key, p runner.Plan, token string, locks uint64, armed int64) (string, error) {
+// keeper are lines that start what ends the program by force when it is told to: by the file that is named by [Order], and
+// SIGCONT. SIGKILL from Slurm would meet the script, too, and where Slurm follows processes by their parents
+// (proctrack/linuxproc) it misses what is started at that moment.
+const keeper = `
+(
+	trap '' HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
+	read -r keeper _ </proc/self/stat
+	while kill -STOP $keeper; [ ! -e "$room` + order + `" ]; do :; done
+	eval "$clear"
+	while :; do kill -STOP $keeper; done
+) </dev/null >/dev/null 2>&1 &
+keeper=$!
+trap 'kill -9 $keeper' EXIT
+`
+
+// order is what is added to the name of a room.
+const order = ".kill"
+
+// Order returns the name of the file that tells a script to end its program by force, by the name of its room.
+func Order(room string) string { return room + order }
+
+// Of returns the script of a launch, which begins with head, or an error of kind Invalid. armed is when it was armed, in
+// ms since 1970.
+func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (string, error) {
 	p.Env = maps.Clone(p.Env)
 	if p.Env == nil {
 		p.Env = map[string]string{}
@@ -175,6 +215,7 @@ func (r *Runner) script(k runner.Key, p runner.Plan, token string, locks uint64,
 		return "", err
 	}
 	first := runner.EndName(k, 0)
-	return r.Head(k, token, locks) + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.MakeRoom + take + spool.Stay +
-		"trap 'asked=yes' TERM\ntrue 2>/dev/null >\"$spool/" + spool.Begun + "$name\"\n" + tail + "exit $code\n", nil
+	return head + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.MakeRoom + take + spool.Stay +
+		"trap 'asked=yes' TERM\ntrue 2>/dev/null >\"$spool/" + spool.Begun + "$name\"\n" + keeper + tail +
+		"exit $code\n", nil
 }

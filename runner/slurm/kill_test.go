@@ -1,0 +1,98 @@
+package slurm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// stays is a program that ignores SIGTERM, with a part in another session, where Slurm does not find it.
+const stays = `trap '' TERM; setsid -f sh -c ': >up.$SLURM_PROCID; exec sleep 1000'; while :; do sleep 1000; done`
+
+func exists(name string) bool { _, err := os.Stat(name); return err == nil }
+
+// All nodes of a launch are looked at: a kill returns when nothing of it is alive on any of them.
+func TestKillOnSeveralNodes(t *testing.T) {
+	testenv.Slurm(t) // it says what is missing
+	s, err := testenv.StartApart()
+	if err != nil && os.Getenv("PAWL_TEST_REQUIRE") == "" {
+		t.Skip("it takes a system that makes name spaces: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	b := newBench(t, s)
+	k, p := b.newJob(t, `trap '' TERM; srun --overlap sh -c "$PROGRAM"; sleep 1000`)
+	p.Env = map[string]string{"PROGRAM": stays}
+	p.Resources = job.Resources{Partition: "pair", Nodes: 2, Tasks: 2}
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir+"/up.0") && exists(p.Dir+"/up.1") })
+	if err := b.runner.Kill(t.Context(), h, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if b.Lives(t, h) {
+		t.Error("something of it is alive")
+	}
+	if e := b.status(t, h).End; e == nil || !e.Asked {
+		t.Errorf("its end: %+v", e)
+	}
+}
+
+// children returns the processes that a process has started.
+func children(pid int) (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range all {
+		before, rest, _ := strings.Cut(read(name), ") ")
+		var state string
+		var child, parent int
+		if _, err := fmt.Sscan(rest, &state, &parent); err == nil && parent == pid {
+			fmt.Sscan(before, &child)
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// A script that is not able to end its program is ended with it, by Slurm.
+func TestKillBySlurm(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	b.runner.cfg.Patience = 500 * time.Millisecond // that of the client is what it was
+	k, p := b.newJob(t, "trap '' TERM; : >up; while :; do sleep 1000; done")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir + "/up") })
+	taken, _, err := b.runner.Room(t.Context(), k, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, _ := taken.Taker()
+	for _, pid := range children(script.Process.PID) {
+		if !strings.Contains(read(fmt.Sprintf("/proc/%d/environ", pid)), h.Token) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // what would end it
+		}
+	}
+	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.status(t, h).End; e == nil || e.Signal != 9 || len(children(script.Process.PID)) > 0 {
+		t.Errorf("its end: %+v", e)
+	}
+}
+
+// scancel ends with an error for a job that is just ending.
+func TestScancelOfWhatIsEnding(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "scancel", `%s "$@"; exit 229`))
+	k, p := b.newJob(t, "trap '' TERM; : >up; while :; do sleep 1000; done")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir + "/up") })
+	if err := b.runner.Kill(t.Context(), h, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+}
