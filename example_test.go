@@ -271,3 +271,36 @@ func ExampleTask_Schedule() {
 	// true
 	// Mon 09:00 <nil>
 }
+
+// Receipts are in tables of the program. A receipt and the end of its job are one transaction.
+func ExampleJob_FinishIn() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+	err := sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, err := tx.ExecContext(ctx, "CREATE TABLE receipts (n INTEGER)")
+		return err
+	})
+	if err != nil {
+		panic(err)
+	}
+
+	charge := pawl.Task[int, string]{Kind: "charge"}
+	charge.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) (receipt string, err error) {
+		receipt = fmt.Sprintf("receipt %d", j.Args)
+		return receipt, sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO receipts VALUES (?)", j.Args); err != nil {
+				return err
+			}
+			return j.FinishIn(ctx, sqlite.In(tx), receipt)
+		})
+	})
+	defer start(ctx, svc)()
+
+	h, err := charge.Enqueue(ctx, svc, 7)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(h.Wait(ctx))
+	// Output: receipt 7 <nil>
+}

@@ -46,6 +46,26 @@ func (j *Job[A]) Log(ctx context.Context, format string, args ...any) error {
 	return j.AddEvent(ctx, job.CustomEvent{Name: "log", Message: fmt.Sprintf(format, args...)})
 }
 
+// FinishIn decides, in a transaction of the handler, that the job ends with a result: what else the
+// transaction writes and the end of the job are one, exactly once. in is postgres.In or
+// sqlite.In of the transaction:
+//
+//	err = j.FinishIn(ctx, postgres.In(tx), thumb)
+//	if err != nil {
+//		return thumb, err
+//	}
+//	return thumb, tx.Commit(ctx)
+//
+// See [service.TaskRun.FinishIn].
+func (j *Job[A]) FinishIn(ctx context.Context, in EnqueueOption, result any) error {
+	e := Enqueueing{Spec: &job.Spec{}}
+	in(&e)
+	if e.Tx == nil {
+		return job.Errorf(job.Invalid, "FinishIn: this option names no transaction: give postgres.In(tx) or sqlite.In(tx)")
+	}
+	return j.TaskRun.FinishIn(ctx, e.Tx, result)
+}
+
 // Fail marks an error that another attempt would not mend: the job ends as FAILED at once. Fail of
 // nil is nil.
 func Fail(err error) error { return service.Permanent(err) }

@@ -125,6 +125,9 @@ func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option 
 // events, cancels, pauses and submits them again, and has limits, queues and recovery.
 func (s *Service) Jobs() *service.Service { return s.jobs }
 
+// Database is where the jobs are.
+func (s *Service) Database() *Database { return s.db }
+
 // Run runs tasks until ctx ends, and then stops in good order: handlers may go on for 10 s, and
 // unfinished jobs go back to their queues as if nothing had happened. All handlers must be
 // registered before.

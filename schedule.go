@@ -59,7 +59,7 @@ func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clo
 	for _, set := range options {
 		set(&e)
 	}
-	if e.Key != "" || e.Through != nil {
+	if e.Key != "" || e.Tx != nil {
 		return job.Errorf(job.Invalid, "schedule %s: WithKey and In are of one call of Enqueue; remove them", name)
 	}
 	given, err := job.Encode(spec)

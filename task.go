@@ -59,8 +59,8 @@ type Task[A, R any] struct {
 type Unique struct{ u *job.Unique }
 
 // UntilStart makes jobs equal that have the same values in these fields of their arguments; without
-// fields, in all of them. A dot leads into a field. While an equal job waits to run for the first time, [Task.Enqueue] returns
-// that job.
+// fields, in all of them. A dot leads into a field. While an equal job waits to run for the first
+// time, [Task.Enqueue] returns that job.
 func UntilStart(fields ...string) Unique { return unique(job.UntilStart, fields) }
 
 // UntilDone is [UntilStart] while an equal job has not ended.
@@ -152,7 +152,7 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 		}
 		reqs[i] = service.Request{ID: job.NewID(), Spec: spec, Trace: e.Trace}
 	}
-	sub := service.Submission{Jobs: reqs, Key: e.Key, Through: e.Through}
+	sub := service.Submission{Jobs: reqs, Key: e.Key, Tx: e.Tx}
 	answers, err := s.jobs.SubmitAll(ctx, sub)
 	if err != nil {
 		return nil, err
@@ -219,10 +219,10 @@ type EnqueueOption func(*Enqueueing)
 
 // Enqueueing is what options of Enqueue change.
 type Enqueueing struct {
-	Spec    *job.Spec // of one job
-	Key     string    // an idempotency key; empty: none
-	Trace   string    // a W3C traceparent; empty: none
-	Through service.Through
+	Spec  *job.Spec // of one job
+	Key   string    // an idempotency key; empty: none
+	Trace string    // a W3C traceparent; empty: none
+	Tx    service.Tx
 }
 
 // At does not run the job before t.

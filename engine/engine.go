@@ -100,7 +100,7 @@ type Options struct {
 	Slots map[job.Lane]int
 	// Only lists the only jobs that this process runs; empty: all jobs.
 	Only []job.ID
-	// Lease is how long the session lives after its last renewal; 15 s by default. The session is
+	// Lease is how long the session lives after its last renewal; [DefaultLease] by default. It is
 	// renewed three times in a lease.
 	Lease time.Duration
 	// Grace is how long running steps may go on after the context of Run has ended; 10 s by
@@ -225,7 +225,7 @@ func New(cfg Config) *Engine {
 	cfg.Slots = maps.Clone(cfg.Slots)
 	cfg.Slots[job.LaneAlone] = 1
 	if cfg.Lease == 0 {
-		cfg.Lease = 15 * time.Second
+		cfg.Lease = DefaultLease
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
@@ -423,6 +423,9 @@ func (e *Engine) Follow(ctx context.Context, eff store.Effects) {
 		e.tell(e.cfg.Broker.Publish(ctx, WatchTopic(m), nil))
 	}
 }
+
+// DefaultLease is the lease of a process that names none.
+const DefaultLease = 15 * time.Second
 
 // TestsTopic is the topic of messages that say: a group of blocked jobs is to be tested, maybe
 // earlier than planned. A message is empty.

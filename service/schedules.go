@@ -42,7 +42,7 @@ func (s *Service) in(tenant string, d *job.Schedule) *Service {
 // clock is the duty that submits the jobs of schedules.
 func (s *Service) clock() *schedule.Clock {
 	return &schedule.Clock{
-		Store: s.cfg.Store, Broker: s.cfg.Broker, Log: s.cfg.Log, Lease: s.cfg.Lease,
+		Store: s.cfg.Store, Broker: s.cfg.Broker, Log: s.cfg.Log, Lease: s.Lease(),
 		Now: func() time.Time { return s.engine.Now() },
 		Submit: func(ctx context.Context, tenant string, due schedule.Due, to *store.Advance) error {
 			_, err := s.in(tenant, due.Schedule).SubmitAll(ctx, Submission{List: true, advance: to, Jobs: dueJobs(&due)})

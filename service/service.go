@@ -196,9 +196,8 @@ type Submission struct {
 	// List says that the author wrote a list: the path of each problem begins with jobs[i], even if
 	// the list has one job. With several jobs it always does.
 	List bool
-	// Through submits in place of the store, such as in a transaction of the caller; nil: the store
-	// does.
-	Through Through
+	// Tx is a transaction of the caller that the jobs are inserted in; nil: the store begins one.
+	Tx Tx
 	// MayOwn reports whether the caller may submit jobs for an owner that a spec names; nil: for
 	// every owner.
 	MayOwn func(owner string) bool
@@ -206,8 +205,22 @@ type Submission struct {
 	advance *store.Advance // of the schedule whose jobs these are
 }
 
-// A Through inserts jobs. It tells the workers itself, once the jobs are there.
-type Through func(ctx context.Context, sub store.Submission) ([]store.Submitted, error)
+// A Tx is a transaction of the caller, in the database of the jobs.
+type Tx interface {
+	// Submit inserts jobs. Workers are told once it commits.
+	Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, error)
+	// Finish decides that a worker's job ends with a result. The error is of kind Fenced if the worker
+	// does not have the job in this epoch, or somebody has canceled it.
+	Finish(ctx context.Context, tenant string, id job.ID, epoch int64, result json.RawMessage) error
+	// Rollback ends it, unless it has ended.
+	Rollback(ctx context.Context)
+}
+
+// Lease is how long this process may be silent before it counts as dead.
+func (s *Service) Lease() time.Duration { return cmp.Or(s.cfg.Lease, engine.DefaultLease) }
+
+// Follow tells workers of what a call to the store has done, for who calls the store itself.
+func (s *Service) Follow(ctx context.Context, eff store.Effects) { s.engine.Follow(ctx, eff) }
 
 // Submit accepts jobs, all or none, and returns once they are durable. The answers are in the order
 // of the requests. An error of kind Invalid names every problem of every request; with several
@@ -240,8 +253,8 @@ func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec,
 	}
 	var answers []store.Submitted
 	var eff store.Effects
-	if sub.Through != nil {
-		answers, err = sub.Through(ctx, rows)
+	if sub.Tx != nil {
+		answers, err = sub.Tx.Submit(ctx, rows)
 	} else {
 		answers, eff, err = s.cfg.Store.Submit(ctx, rows)
 	}

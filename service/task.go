@@ -49,6 +49,8 @@ type TaskRun struct {
 	told    time.Time // guarded by mu: when the store was told of progress
 	waiting bool      // guarded by mu: progress waits to be told
 	over    bool      // guarded by mu: the handler has returned
+	// deciding are the transactions in which the handler has decided how the job ends; guarded by mu.
+	deciding []Tx
 }
 
 // work is what a task keeps in the row.
@@ -69,8 +71,29 @@ func readWork(j *job.Job) (w work) {
 // AddEvent writes an event into the history of the job, where clients that follow the job see it.
 // It is refused once the process has lost the job.
 func (t *TaskRun) AddEvent(ctx context.Context, n job.CustomEvent) error {
+	if err := t.silent(); err != nil {
+		return err
+	}
 	_, err := t.s.addEvent(ctx, store.NewEvent{Job: t.Job.ID, Cause: job.CauseJob, Epoch: t.Job.Epoch, CustomEvent: n})
 	return err
+}
+
+// silent returns why the handler has nothing more to say; nil: it may say something.
+func (t *TaskRun) silent() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.quiet()
+}
+
+// quiet is silent, with mu held.
+func (t *TaskRun) quiet() error {
+	switch {
+	case t.over:
+		return errReturned
+	case len(t.deciding) > 0:
+		return errDeciding
+	}
+	return nil
 }
 
 // progressEvery is how often the store is told of progress.
@@ -83,7 +106,7 @@ func (t *TaskRun) Progress(p job.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.work.Progress, t.work.Epoch = &p, t.Job.Epoch
-	if t.over || t.waiting {
+	if t.quiet() != nil || t.waiting {
 		return
 	}
 	if wait := progressEvery - time.Since(t.told); wait > 0 {
@@ -98,7 +121,7 @@ func (t *TaskRun) Progress(p job.Progress) {
 func (t *TaskRun) tell() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.waiting = false; !t.over {
+	if t.waiting = false; t.quiet() == nil {
 		t.report(func(error) {})
 	}
 }
@@ -128,9 +151,9 @@ func (t *TaskRun) Checkpoint(ctx context.Context, state any) error {
 	t.beat()
 	answered := make(chan error, 1)
 	t.mu.Lock()
-	if t.over {
+	if err := t.quiet(); err != nil {
 		t.mu.Unlock()
-		return job.Errorf(job.Conflict, "the handler has returned: it has nothing more to keep")
+		return err
 	}
 	t.work.Checkpoint = b
 	t.report(func(err error) { answered <- err })
@@ -287,6 +310,9 @@ type handling struct {
 
 // Step implements [engine.Kind].
 func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
+	if r.Job.Result != nil { // of a run that committed it and died
+		return ends(r.Job.Result)
+	}
 	ctx, end := h.limited(ctx)
 	defer end(nil)
 	t := &TaskRun{Job: r.Job, s: h.s, run: r, work: readWork(&r.Job), beat: func() {}}
@@ -295,12 +321,19 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		defer timer.Stop()
 		t.beat = func() { timer.Reset(h.stall) }
 	}
-	defer t.finish()
 	call := caught(h.handler)
 	for i := range h.around {
 		call = h.around[len(h.around)-1-i](call)
 	}
 	out, err := call(ctx, t)
+	t.finish()
+	if end := t.decided(ctx); end != nil {
+		return *end
+	}
+	if err == nil && len(t.deciding) > 0 {
+		err = errors.New("the handler returned without an error, and the transaction of FinishIn has not committed: commit it, " +
+			"and return what that returns")
+	}
 	if err != nil {
 		return h.failed(ctx, err)
 	}
@@ -308,10 +341,7 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
 	}
-	if string(result) == "null" || string(result) == "{}" {
-		result = nil
-	}
-	return engine.Done(result)
+	return ends(result)
 }
 
 // finish lets nothing be reported any more.

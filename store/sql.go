@@ -47,6 +47,8 @@ var constants = map[string]string{
 	"User":     quoted(job.User),
 	"None":     quoted(job.None),
 
+	"WishCancel": quoted(job.WishCancel),
+
 	"TieDependants":  digits(job.TieDependants),
 	"TieUniqueStart": digits(job.TieUniqueStart),
 	"TieUniqueDone":  digits(job.TieUniqueDone),

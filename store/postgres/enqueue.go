@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -11,24 +12,18 @@ import (
 )
 
 // Enqueue inserts tasks in a transaction of the caller, whose schema of Pawl has the name schema. The
-// isolation level of the transaction must be READ COMMITTED. query sends a statement there, with one
-// argument, and returns the one text that is its answer.
+// isolation level of the transaction must be READ COMMITTED.
 //
 // It only writes new rows. A unique key or an external id that is taken is answered, and fails
 // nothing. Limits hold. Prerequisites, idempotency keys and programs are of kind Invalid. Workers are
 // told by the commit. Until then the transaction holds its unique keys, and events of later
 // transactions are not shown.
-func Enqueue(ctx context.Context, schema string, query func(ctx context.Context, sql, arg string) (string, error),
-	sub store.Submission,
-) ([]store.Submitted, error) {
-	if schema == "" {
-		schema = defaultSchema
-	}
+func Enqueue(ctx context.Context, schema string, query Query, sub store.Submission) ([]store.Submitted, error) {
 	doc, err := enqueued(&sub)
 	if err != nil {
 		return nil, err
 	}
-	text, err := query(ctx, inSchema(enqueue, schema), string(doc))
+	text, err := query(ctx, inSchema(enqueue, cmp.Or(schema, defaultSchema)), string(doc))
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -51,6 +46,27 @@ func Enqueue(ctx context.Context, schema string, query func(ctx context.Context,
 	}
 	return answers, nil
 }
+
+// A Query sends a statement in a transaction of the caller, with one argument, and returns the one
+// text that is its answer.
+type Query func(ctx context.Context, sql, arg string) (string, error)
+
+// Finish decides in a transaction of the caller that the job of a worker ends with a result, at any
+// isolation level. The error is of kind Fenced if the worker does not have the job in this epoch, or
+// somebody has canceled it. Until the transaction ends, whoever changes the job waits.
+func Finish(ctx context.Context, schema string, query Query, tenant string, id job.ID, epoch int64,
+	result json.RawMessage,
+) error {
+	doc, err := json.Marshal(map[string]any{"tenant": tenant, "job": id, "epoch": epoch, "result": result})
+	if err != nil {
+		return err
+	}
+	_, err = query(ctx, inSchema(finishIn, cmp.Or(schema, defaultSchema)), string(doc))
+	return classify(err)
+}
+
+const finishIn = `SELECT pawl.finish(d ->> 'tenant', (d ->> 'job')::uuid, (d ->> 'epoch')::bigint, d -> 'result')::text
+	FROM (SELECT $1::json) a(d)`
 
 const enqueue = `SELECT coalesce(json_agg(e ORDER BY e.i), '[]')::text FROM pawl.enqueue($1::jsonb) e`
 

@@ -16,6 +16,7 @@ const (
 	codeRefused        = "PW001"
 	codeLimits         = "PW002" // of a submission: the limits have changed
 	codeIsolation      = "PW003" // of enqueue: the caller's transaction has another isolation level
+	codeNotHeld        = "PW006" // of finish: the run has lost the job
 	codePassed         = "PW005" // of a submission: its advance is from what is not there any more
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
@@ -83,6 +84,8 @@ func classify(err error) error {
 		return job.Errorf(job.Unavailable, "limits are being changed while jobs are submitted: %w", err)
 	case code == codeIsolation:
 		return job.Errorf(job.Invalid, "%w: begin it with READ COMMITTED", err)
+	case code == codeNotHeld:
+		return job.Errorf(job.Fenced, "database: %w", err)
 	case code == codeReadOnly:
 		return job.Errorf(job.Unavailable, "database: this server takes no writes, as a standby does: name the "+
 			"primary, or all servers with target_session_attrs=read-write: %w", err)

@@ -68,6 +68,7 @@ func (t *tx) settle() {
 			t.w.waiting[p] += n
 		}
 	}
+	clear(t.moved)
 }
 
 // usesQueue finds a job in a queue that has not ended.

@@ -19,40 +19,9 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	}
 	var answers []store.Submitted
 	var eff store.Effects
-	err := s.do(ctx, func(t *tx) error {
-		answers, eff = nil, store.Effects{}
-		if err := t.advance(sub.Tenant, sub.Advance); err != nil {
-			return err
-		}
-		var digest []byte
-		if sub.Key != "" {
-			digest = sub.Digest()
-			known, err := t.byKey(sub, digest)
-			if known != nil || err != nil {
-				answers = known
-				return err
-			}
-		}
-		fits, err := t.fitting(&sub)
-		if err != nil {
-			return err
-		}
-		for i := range sub.Jobs {
-			a, err := t.submit(&sub, &sub.Jobs[i], fits, &eff)
-			if err != nil {
-				return err
-			}
-			answers = append(answers, a)
-		}
-		if sub.Key == "" {
-			return nil
-		}
-		ids := make([]byte, 0, 16*len(answers))
-		for _, a := range answers {
-			ids = append(ids, a.ID[:]...)
-		}
-		_, err = t.exec(`INSERT INTO idempotency (tenant, key, fingerprint, jobs, at) VALUES (?, ?, ?, ?, ?)`,
-			sub.Tenant, sub.Key, digest, ids, micros(t.now))
+	err := s.do(ctx, func(t *tx) (err error) {
+		eff = store.Effects{}
+		answers, err = t.submitAll(&sub, &eff)
 		return err
 	})
 	if err != nil {
@@ -61,8 +30,44 @@ func (s *Store) Submit(ctx context.Context, sub store.Submission) ([]store.Submi
 	return answers, eff, nil
 }
 
+// submitAll inserts the jobs of one call.
+func (t *tx) submitAll(sub *store.Submission, eff *store.Effects) (answers []store.Submitted, err error) {
+	if err := t.advance(sub.Tenant, sub.Advance); err != nil {
+		return nil, err
+	}
+	var digest []byte
+	if sub.Key != "" {
+		digest = sub.Digest()
+		known, err := t.byKey(sub, digest)
+		if known != nil || err != nil {
+			return known, err
+		}
+	}
+	fits, err := t.fitting(sub)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sub.Jobs {
+		a, err := t.submit(sub, &sub.Jobs[i], fits, eff)
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, a)
+	}
+	if sub.Key == "" {
+		return answers, nil
+	}
+	ids := make([]byte, 0, 16*len(answers))
+	for _, a := range answers {
+		ids = append(ids, a.ID[:]...)
+	}
+	_, err = t.exec(`INSERT INTO idempotency (tenant, key, fingerprint, jobs, at) VALUES (?, ?, ?, ?, ?)`,
+		sub.Tenant, sub.Key, digest, ids, micros(t.now))
+	return answers, err
+}
+
 // byKey answers a call that was made before under the same idempotency key; nil: there was none.
-func (t *tx) byKey(sub store.Submission, digest []byte) (answers []store.Submitted, err error) {
+func (t *tx) byKey(sub *store.Submission, digest []byte) (answers []store.Submitted, err error) {
 	if _, err := t.exec(`DELETE FROM idempotency WHERE at < ?`, t.now.Add(-store.KeepKey).UnixMicro()); err != nil {
 		return nil, err
 	}

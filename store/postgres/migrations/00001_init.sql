@@ -731,6 +731,25 @@ BEGIN
 END $enqueue$;
 -- +goose StatementEnd
 
+-- finish decides in the transaction of its caller that a job ends with a result. The worker ends it
+-- after the commit; if it cannot, the next one does so. Until the commit nobody else gets the job.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.finish(tenant text, job uuid, epoch bigint, result json) RETURNS void
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $finish$
+DECLARE
+    was text := coalesce(current_setting('job.tenant', true), '');
+BEGIN
+    PERFORM set_config('job.tenant', finish.tenant, true);
+    UPDATE pawl.jobs j SET result = finish.result WHERE j.id = finish.job AND j.tenant = finish.tenant
+        AND j.epoch = finish.epoch AND j.custody = {Worker} AND j.wish <> {WishCancel};
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'PW006', MESSAGE = 'job ' || finish.job || ' is not in the hands of this run any '
+            || 'more, or was canceled: roll the transaction back';
+    END IF;
+    PERFORM set_config('job.tenant', was, true);
+END $finish$;
+-- +goose StatementEnd
+
 
 -- TENANTS
 
@@ -754,7 +773,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.lines_owed, pawl.groups, pawl.moments, pawl.served, pawl.turns_owed, pawl.turns, pawl.limits,
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
-DROP FUNCTION pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
+DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
     text[], int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
     bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint),
     pawl.refuse(text, text), pawl.refuse(text), pawl.clock();

@@ -1,0 +1,242 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/sqlite"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+type order struct {
+	N int `json:"n"`
+}
+
+var plain = pawl.Task[order, int]{Kind: "plain", Unique: pawl.UntilDone("n")}
+
+func open(t *testing.T, options ...pawl.Option) *pawl.Service {
+	t.Helper()
+	options = append(options, pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	svc, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { svc.Close() })
+	err = sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, err := tx.ExecContext(ctx, "CREATE TABLE orders (n INTEGER PRIMARY KEY, at TEXT NOT NULL)")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return svc
+}
+
+func run(t *testing.T, svc *pawl.Service) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// orders returns how many orders there are.
+func orders(t *testing.T, svc *pawl.Service) (n int) {
+	t.Helper()
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func insert(ctx context.Context, tx *sqlite.Tx, n int) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?, ?)", n, time.Now())
+	return err
+}
+
+// A job is there if its transaction commits, and was never there if it does not.
+func TestCommitAndRollback(t *testing.T) {
+	svc := open(t)
+	plain.Handle(svc, func(_ context.Context, j *pawl.Job[order]) (int, error) { return j.Args.N, nil })
+	run(t, svc)
+	var h *pawl.Handle[int]
+	refused := errors.New("no")
+	for n, want := range map[int]error{1: nil, 2: refused} {
+		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) (err error) {
+			if err = insert(ctx, tx, n); err == nil {
+				var made *pawl.Handle[int]
+				made, err = plain.Enqueue(ctx, svc, order{n}, sqlite.In(tx))
+				if n == 1 {
+					h = made
+				}
+			}
+			return errors.Join(err, want)
+		})
+		if !errors.Is(err, want) {
+			t.Fatalf("order %d: %v", n, err)
+		}
+	}
+	if got, err := h.Wait(t.Context()); got != 1 || err != nil {
+		t.Errorf("its result is %d: %v", got, err)
+	}
+	if n := orders(t, svc); n != 1 {
+		t.Errorf("there are %d orders", n)
+	}
+	page, err := svc.Jobs().List(t.Context(), store.Query{})
+	if err != nil || len(page.Jobs) != 1 {
+		t.Errorf("there are %d jobs: %v", len(page.Jobs), err)
+	}
+}
+
+// A transaction goes on after an enqueue that was refused, and what that did is undone.
+func TestRefusedEnqueue(t *testing.T) {
+	svc := open(t)
+	wrong := pawl.Task[order, int]{Kind: "plain", Queue: "no such queue"}
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		if err := insert(ctx, tx, 1); err != nil {
+			return err
+		}
+		if _, err := wrong.Enqueue(ctx, svc, order{1}, sqlite.In(tx)); job.KindOf(err) != job.Invalid {
+			t.Errorf("the answer is %v", err)
+		}
+		if _, err := plain.Enqueue(ctx, svc, order{1}, sqlite.In(tx), pawl.WithID("a")); err != nil {
+			t.Error(err)
+		}
+		if _, err := plain.Enqueue(ctx, svc, order{2}, sqlite.In(tx), pawl.WithID("a")); job.KindOf(err) != job.Conflict {
+			t.Errorf("the answer is %v", err)
+		}
+		h, err := plain.Enqueue(ctx, svc, order{1}, sqlite.In(tx))
+		if err != nil || !h.Existed {
+			t.Errorf("an equal job is %+v: %v", h, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := svc.Jobs().List(t.Context(), store.Query{})
+	if err != nil || len(page.Jobs) != 1 || orders(t, svc) != 1 {
+		t.Errorf("there are %d jobs and %d orders: %v", len(page.Jobs), orders(t, svc), err)
+	}
+}
+
+// One that holds everybody up is undone, and can do nothing afterwards.
+func TestTooLong(t *testing.T) {
+	svc := open(t, pawl.Configure(func(c *service.Config) { c.Options.Lease = 3 * time.Second }))
+	over, late := make(chan int), make(chan error)
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		if err := insert(ctx, tx, 1); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, "SELECT n FROM orders")
+		if err != nil {
+			return err
+		}
+		<-ctx.Done()
+		go func() {
+			<-over
+			rows.Close()
+			_, err := tx.ExecContext(context.WithoutCancel(ctx), "INSERT INTO orders VALUES (2, '')")
+			late <- err
+		}()
+		<-make(chan int) // it does not listen
+		return nil
+	})
+	close(over)
+	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "longer than the 1s") {
+		t.Errorf("the answer is %v", err)
+	}
+	if err := <-late; err == nil {
+		t.Error("what came after the end was done")
+	}
+	if n := orders(t, svc); n != 0 {
+		t.Errorf("there are %d orders", n)
+	}
+}
+
+// What would end the transaction of others is refused.
+func TestSteers(t *testing.T) {
+	svc := open(t)
+	for _, q := range []string{"COMMIT", " rollback;", "BEGIN\nIMMEDIATE", "Savepoint x", "PRAGMA journal_mode = OFF"} {
+		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			_, err := tx.ExecContext(ctx, q)
+			return err
+		})
+		if job.KindOf(err) != job.Invalid {
+			t.Errorf("%q: the answer is %v", q, err)
+		}
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != "boom" {
+				t.Errorf("the panic is %v", p)
+			}
+		}()
+		sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error { //nolint:errcheck // it panics
+			insert(ctx, tx, 1) //nolint:errcheck // seen below
+			panic("boom")
+		})
+	}()
+	if n := orders(t, svc); n != 0 {
+		t.Errorf("there are %d orders", n)
+	}
+}
+
+// The effects of a handler and the end of its job are one.
+func TestFinishIn(t *testing.T) {
+	svc := open(t)
+	calls := map[int]int{}
+	plain.Handle(svc, func(ctx context.Context, j *pawl.Job[order]) (int, error) {
+		calls[j.Args.N]++
+		first := j.Attempt() == 1
+		err := sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			if err := insert(ctx, tx, j.Args.N); err != nil {
+				return err
+			}
+			if err := j.FinishIn(ctx, sqlite.In(tx), 10*j.Args.N); err != nil {
+				return err
+			}
+			if j.Args.N == 2 && first {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if j.Args.N == 3 {
+			err = errors.New("it says that it failed, after the commit")
+		}
+		return 0, err
+	})
+	run(t, svc)
+	for n := 1; n <= 3; n++ {
+		task := plain
+		task.Retry = &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Base: job.Duration(time.Millisecond)}}
+		h, err := task.Enqueue(t.Context(), svc, order{n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := h.Wait(t.Context()); got != 10*n || err != nil {
+			t.Errorf("the result of %d is %d: %v", n, got, err)
+		}
+	}
+	if n := orders(t, svc); n != 3 {
+		t.Errorf("there are %d orders", n)
+	}
+	if calls[1] != 1 || calls[2] != 2 || calls[3] != 1 {
+		t.Errorf("the handler was called %v", calls)
+	}
+}
