@@ -5,6 +5,7 @@
 //     is lost
 //   - lostsession: tells the store that the process of a lost session lives
 //   - claim: takes ready jobs for free slots
+//   - hints: hears where jobs became ready, for this process and for workers that it serves
 //   - share: leaves other processes their part, where fewer jobs are ready than slots are free
 //   - step: runs the steps of one job
 //   - moment: waits for the moment at which a program may begin or be launched, where that is under
@@ -68,6 +69,9 @@ type Config struct {
 	// Policy returns the policy by which j waits when b blocks it. A nil function takes the policy
 	// of b.
 	Policy func(j *job.Job, b *job.Block) job.Policy
+	// Heard is told of ready jobs at the lines that [Engine.Listen] named. It must not block. A nil
+	// function is not told.
+	Heard func([]job.QueueKind)
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
 	Options
@@ -199,6 +203,7 @@ type Engine struct {
 	cfg     Config
 	kinds   []string // those that it claims
 	served  atomic.Pointer[served]
+	ears    atomic.Pointer[ears]
 	told    atomic.Pointer[store.Mode]  // what this process was told to do; it outlasts a session
 	hint    flag                        // there may be work to claim
 	ordered flag                        // told has changed
@@ -264,6 +269,7 @@ func New(cfg Config) *Engine {
 			e.kinds = slices.DeleteFunc(e.kinds, func(kind string) bool { return !slices.Contains(cfg.Claims, kind) })
 		}
 	}
+	e.ears.Store(&ears{replaced: make(chan struct{})})
 	e.Serve(cfg.Queues...)
 	return e
 }
@@ -468,45 +474,6 @@ func (e *Engine) repaired(what string) {
 	e.repair.Add(1)
 	e.cfg.Log.Warn("found what no wake-up told of", "what", what)
 }
-
-// hints turns announcements into the flag that wakes the loop of claims.
-func (e *Engine) hints(ctx context.Context) error {
-	if len(e.kinds) == 0 {
-		return nil
-	}
-	for ctx.Err() == nil {
-		if err := e.hintsOf(ctx, e.served.Load()); err != nil {
-			return err
-		}
-	}
-	return context.Cause(ctx)
-}
-
-// hintsOf waits for announcements of some lines until e serves other lines.
-func (e *Engine) hintsOf(ctx context.Context, sv *served) error {
-	waiting, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() {
-		select {
-		case <-sv.replaced:
-			stop(errReplaced)
-		case <-waiting.Done():
-		}
-	}()
-	for {
-		_, err := retry(waiting, e, "wait for work",
-			func() ([]job.QueueKind, error) { return e.cfg.Broker.Wait(waiting, sv.queueKinds) })
-		switch {
-		case errors.Is(err, errReplaced):
-			return nil
-		case err != nil:
-			return err
-		}
-		e.hint.set()
-	}
-}
-
-var errReplaced = errors.New("other queues are served")
 
 func retry[T any](ctx context.Context, e *Engine, what string, f func() (T, error)) (T, error) {
 	return Try(ctx, e.cfg.Log, what, f)

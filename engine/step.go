@@ -101,7 +101,7 @@ func (r *Run) wished(w job.Wish) {
 // work runs the steps of the job until it leaves this process.
 func (r *Run) work() {
 	if r.Job.Wish != "" && !r.Job.Live {
-		r.hand(r.back())
+		r.hand(back(&r.Job))
 		return
 	}
 	// The tracer hears of the end before the slot is free: then the service may stop.
@@ -115,7 +115,7 @@ func (r *Run) work() {
 	}
 	defer func() {
 		if !over { // by runtime.Goexit, as testing's FailNow does
-			hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r))
+			hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r.s.e, &r.Job, r.Fence()))
 		}
 	}()
 	kind := r.s.e.cfg.Kinds[r.Job.Kind]
@@ -138,7 +138,7 @@ func (r *Run) work() {
 			o.set.Block = nil
 			o = Back().Set(o.set)
 		}
-		c := o.change(r)
+		c := o.change(r.s.e, &r.Job, r.Fence())
 		if r.later != nil && o.verb == verbBack && r.ctx.Err() == nil {
 			c = *r.later
 		}
@@ -236,16 +236,16 @@ func (r *Run) handFrom(g job.Guard, c job.Change) {
 				err = context.Cause(r.ctx)
 			}
 			r.s.e.cfg.Log.Error("a change was refused; the job fails", "job", r.id, "error", err)
-			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r))
+			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r.s.e, &r.Job, r.Fence()))
 			return
 		}
 		r.s.leave(r, a.Outcome == store.Fenced)
 	})
 }
 
-// back returns the change that gives the job back as if it had never been claimed.
-func (r *Run) back() job.Change {
-	c := job.Expired(&r.Job, false)
+// back returns the change that gives a job back as if it had never been claimed.
+func back(j *job.Job) job.Change {
+	c := job.Expired(j, false)
 	c.Path[0].Message = ""
 	return c
 }
@@ -376,16 +376,23 @@ func (o Outcome) failed() bool {
 	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail || o.verb == verbBlock
 }
 
-// change returns what o makes of the job of r.
-func (o Outcome) change(r *Run) job.Change {
-	c := job.Change{Job: r.Job.ID, From: r.Job.Guard(r.Fence()), Path: []job.Entry{o.entry}}
+// Change returns what o makes of a task that a session holds which is no session of this process, such
+// as that of a worker elsewhere.
+func (e *Engine) Change(o Outcome, j *job.Job, session job.ID) job.Change {
+	return o.change(e, j, job.Fence{Session: session})
+}
+
+// change returns what o makes of the job j, which the holder of f works on.
+func (o Outcome) change(e *Engine, j *job.Job, f job.Fence) job.Change {
+	c := job.Change{Job: j.ID, From: j.Guard(f), Path: []job.Entry{o.entry}}
 	switch o.verb {
 	case verbBack:
-		c = r.back()
+		c = back(j)
+		c.From.Fence = f
 		c.Path[0].Message, c.Path[0].Data = o.entry.Message, o.entry.Data
 	case verbNext:
 		c.To = job.Worker
-		if r.Job.Lacks(o.entry.State) != 0 { // it waits for its turn, and any worker goes on with it then
+		if j.Lacks(o.entry.State) != 0 { // it waits for its turn, and any worker goes on with it then
 			c.To = job.Ready
 		}
 	case verbLaunched:
@@ -393,22 +400,22 @@ func (o Outcome) change(r *Run) job.Change {
 	case verbRequeue:
 		c.To = job.Ready
 	case verbRetry:
-		spec, err := job.ParseSpec(r.Job.Request)
+		spec, err := job.ParseSpec(j.Request)
 		if err != nil {
 			spec = job.Spec{}
 		}
-		spec.Kind = r.Job.Kind
-		c = job.Retry(&r.Job, r.Fence(), spec.RetryPolicy(), o.entry, chance())
+		spec.Kind = j.Kind
+		c = job.Retry(j, f, spec.RetryPolicy(), o.entry, chance())
 	case verbFail, verbDone:
 		c.To = job.None
 	case verbSnooze:
-		c = job.Snooze(&r.Job, r.Fence(), o.entry, o.set.Delay)
+		c = job.Snooze(j, f, o.entry, o.set.Delay)
 	case verbBlock:
 		c.To = job.Recovery
-		if o.set.Resume = r.Job.State; !r.Job.Program() {
+		if o.set.Resume = j.State; !j.Program() {
 			o.set.Resume = job.Pending
 		}
-		o.set.Block.Policy = r.s.e.policy(&r.Job, o.set.Block)
+		o.set.Block.Policy = e.policy(j, o.set.Block)
 	}
 	delay, retry := c.Set.Delay, c.Set.Retry
 	c.Set = o.set

@@ -101,6 +101,9 @@ type Change struct {
 	To   Custody
 	Set  Patch
 	Work json.RawMessage // the kind's progress; nil keeps the present one
+	// Was is for a report: the work in whose place it puts its own. If other work is there, the report
+	// is a conflict. Nil stands for any work; empty, and not nil, for none.
+	Was []byte
 }
 
 // Join returns one change that stands for a and then b. b starts where a ends, and a stays in its
@@ -124,7 +127,7 @@ func Join(a, b Change) Change {
 	if work == nil {
 		work = a.Work
 	}
-	return Change{Job: a.Job, From: a.From, Path: path, To: b.To, Set: set, Work: work}
+	return Change{Job: a.Job, From: a.From, Path: path, To: b.To, Set: set, Work: work, Was: a.Was}
 }
 
 // Report returns the change by which the worker of a job keeps work, in place of what was kept
@@ -135,6 +138,9 @@ func Report(id ID, from Guard, work json.RawMessage) Change {
 
 // Reports reports whether the change is one that [Report] makes.
 func (c *Change) Reports() bool { return len(c.Path) == 0 }
+
+// Replaces reports whether a report that passes its guard may take the place of work.
+func (c *Change) Replaces(work json.RawMessage) bool { return c.Was == nil || string(c.Was) == string(work) }
 
 // checkReport is Check for a report.
 func (c *Change) checkReport() error {

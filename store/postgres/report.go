@@ -37,20 +37,28 @@ func report(cs []asking, answers []store.Applied) *query {
 		values(cs, func(c *asking) [16]byte { return c.Job }),
 		numbers(func(c *asking) int64 { return c.From.Epoch }), numbers(func(c *asking) int64 { return c.From.N }),
 		values(cs, func(c *asking) [16]byte { return c.From.Fence.Session }),
-		values(cs, func(c *asking) string { return string(c.Work) }))
+		values(cs, func(c *asking) string { return string(c.Work) }),
+		column(cs, func(c *asking) *string {
+			if c.Was == nil {
+				return nil
+			}
+			was := string(c.Was)
+			return &was
+		}))
 }
 
 // keepReports keeps each report whose guard holds, and answers all. The jobs and the sessions are
-// locked. 1 job  2 epoch  3 n  4 session  5 work
+// locked. 1 job  2 epoch  3 n  4 session  5 work  6 the work before, NULL: any
 var keepReports = store.SQL(`
 WITH given AS MATERIALIZED (
 	SELECT c.*, c.session IN (SELECT s.id FROM pawl.sessions s
 		WHERE s.id = ANY ($4::uuid[]) AND s.ended IS NULL AND s.lease_until > pawl.clock()) AS alive
-	FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::uuid[], $5::json[]) WITH ORDINALITY
-		c(job, epoch, n, session, work, i)
+	FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::uuid[], $5::json[], $6::text[]) WITH ORDINALITY
+		c(job, epoch, n, session, work, was, i)
 ), kept AS (
 	UPDATE pawl.jobs j SET work = c.work FROM given c
 	WHERE j.id = c.job AND j.epoch = c.epoch AND j.n = c.n AND j.custody = {Worker} AND j.session = c.session AND c.alive
+		AND (c.was IS NULL OR coalesce(j.work::text, '') = c.was)
 	RETURNING c.i
 )
 SELECT c.i, CASE WHEN c.i IN (SELECT k.i FROM kept k) THEN 'applied'

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -105,11 +106,14 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 		return stands(store.Fenced), nil
 	case !g.Fence.Decides(&r.Job):
 		return stands(store.Fenced), nil
-	case r.N != g.N || r.Place != g.Place:
+	case r.N != g.N || r.Place != g.Place, c.Reports() && !c.Replaces(r.Work):
 		return stands(store.Conflict), nil
 	}
 	if c.Reports() {
 		_, err := t.exec(`UPDATE jobs SET work = ? WHERE seq = ?`, document(c.Work), r.seq)
+		if err == nil {
+			r.Work = slices.Clone(c.Work)
+		}
 		return stands(store.OK), err
 	}
 	wish := r.Wish

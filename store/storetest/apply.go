@@ -31,6 +31,7 @@ var applyTests = []test{
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
 	{"a report keeps work and nothing else", applyReport},
+	{"a report takes the place of the work that it names", applyReportInPlace},
 	{"a report that is not of the worker writes nothing", applyReportFenced},
 }
 
@@ -546,6 +547,37 @@ func applyReport(w *world) {
 	w.wish(job.WishCancel, j.ID)
 	if got := w.apply(first); got.Outcome != store.OK || got.Wish != job.WishCancel {
 		w.Errorf("a report meets a wish: %+v", got)
+	}
+	Check(w, w.s, acme)
+}
+
+func applyReportInPlace(w *world) {
+	session := w.session()
+	w.add(newTask())
+	j := w.claimOne(session)
+	report := func(work, was string) job.Change {
+		c := job.Report(j.ID, j.Guard(by(session)), json.RawMessage(work))
+		c.Was = []byte(was)
+		return c
+	}
+	first, second := `{"b": 1.0, "a": [1]}`, `{"page": "\u00e9"}`
+	for _, tt := range []struct {
+		c    job.Change
+		want store.Outcome
+		work string
+	}{
+		{report(second, first), store.Conflict, ""},
+		{report(first, ""), store.OK, first},
+		{report(first, ""), store.Conflict, first},
+		{report(second, first), store.OK, second},
+		{report(first, `{}`), store.Conflict, second},
+	} {
+		if got := w.apply(tt.c); got.Outcome != tt.want || got.Now != j.Guard(by(session)) {
+			w.Errorf("in place of %s: %+v, want %s", tt.c.Was, got, tt.want)
+		}
+		if after := w.job(j.ID); string(after.Work) != tt.work {
+			w.Errorf("work is %s, want %s", after.Work, tt.work)
+		}
 	}
 	Check(w, w.s, acme)
 }
