@@ -31,6 +31,9 @@
 //	                                    groups of blocked jobs; POST below: try, release, give-up
 //	GET    /v1/workers, /v1/workers/{id}
 //	                                    processes; POST below one: drain, undrain, stop
+//	POST   /v1/claims                   claim tasks for a worker in any language
+//	POST   /v1/claims/{verb}            renew, progress, checkpoint, log, finish, fail, snooze, block,
+//	                                    cancel, release and end: what a worker says of its tasks
 //	GET    /v1/schemas, /v1/schemas/{kind}
 //	                                    JSON Schemas of a job and of the documents
 //	GET    /v1/whoami, /v1/version      the caller, and the version of the service
@@ -171,6 +174,7 @@ func (h *handler) register() {
 	h.registerLimits()
 	h.registerRecovery()
 	h.registerWorkers()
+	h.registerClaims()
 	h.registerSchemas()
 	h.registerHealth()
 	h.finishDocument()

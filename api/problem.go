@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -52,6 +53,9 @@ type problem struct {
 	// All problems of a spec, a document or parameters.
 	Errors []job.Problem `json:"errors,omitempty"`
 
+	// What became of each job of a worker's report, in the order of the request.
+	Jobs []claims.Answer `json:"jobs,omitempty"`
+
 	err   error
 	after time.Duration // when the same call may succeed; 0: not known
 }
@@ -87,6 +91,10 @@ func newProblem(ctx context.Context, err error) *problem {
 	var spec *job.SpecError
 	if errors.As(err, &spec) {
 		p.Errors = spec.Problems
+	}
+	var report *reportError
+	if errors.As(err, &report) {
+		p.Errors, p.Jobs = report.problems, report.answers
 	}
 	if p.Status >= http.StatusInternalServerError {
 		c.log.ErrorContext(ctx, "request failed", "request", c.id, "operation", c.operation(), "status", p.Status,

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
@@ -321,7 +322,7 @@ func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
 	if k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper); ok {
 		return k.Progress(j)
 	}
-	if w := readWork(j); !j.Program() && w.Progress != nil && w.Epoch == j.Epoch {
+	if w := claims.ReadWork(j); !j.Program() && w.Progress != nil && w.Epoch == j.Epoch {
 		return *w.Progress, true
 	}
 	return job.Progress{}, false

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
@@ -81,6 +82,7 @@ type Service struct {
 // A core is the part that the services of different principals share in a process.
 type core struct {
 	engine    *engine.Engine
+	desk      *claims.Desk
 	principal string // the service's own
 	docs      documents
 	sessions  sessions
@@ -149,8 +151,24 @@ func (s *Service) start() {
 	}
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Queues: c.Queues, Machine: c.Machine,
-		Blocks: s.blocks, Policy: s.policy, Log: c.Log, Options: c.Options,
+		Blocks: s.blocks, Policy: s.policy, Heard: func(lines []job.QueueKind) { s.desk.Heard(lines) }, Log: c.Log,
+		Options: c.Options,
 	})
+	s.desk = claims.New(claims.Config{
+		Store: c.Store, Engine: s.engine, Tenant: c.Tenant, Queues: s.queueNames, Lease: c.Lease, Log: c.Log,
+	})
+}
+
+// Claims serves workers that are no processes of Pawl.
+func (s *Service) Claims() *claims.Desk { return s.desk }
+
+// queueNames returns the queues that exist.
+func (s *Service) queueNames(ctx context.Context) ([]string, error) {
+	known, err := s.docs.known(ctx, s.cfg.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(known.queues)), nil
 }
 
 // Run runs jobs until ctx ends, and then stops in good order: see [engine.Engine.Run]. All handlers

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
@@ -45,27 +46,12 @@ type TaskRun struct {
 	beat func() // says that the handler goes on
 
 	mu      sync.Mutex
-	work    work      // guarded by mu
-	told    time.Time // guarded by mu: when the store was told of progress
-	waiting bool      // guarded by mu: progress waits to be told
-	over    bool      // guarded by mu: the handler has returned
+	work    claims.Work // guarded by mu
+	told    time.Time   // guarded by mu: when the store was told of progress
+	waiting bool        // guarded by mu: progress waits to be told
+	over    bool        // guarded by mu: the handler has returned
 	// deciding are the transactions in which the handler has decided how the job ends; guarded by mu.
 	deciding []Tx
-}
-
-// work is what a task keeps in the row.
-type work struct {
-	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
-	Progress   *job.Progress   `json:"progress,omitempty"`
-	Epoch      int64           `json:"epoch,omitempty"` // of the run that made the progress
-}
-
-// readWork reads what a task keeps; the zero value if that cannot be read.
-func readWork(j *job.Job) (w work) {
-	if json.Unmarshal(j.Work, &w) != nil {
-		return work{}
-	}
-	return w
 }
 
 // AddEvent writes an event into the history of the job, where clients that follow the job see it.
@@ -315,7 +301,7 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	}
 	ctx, end := h.limited(ctx)
 	defer end(nil)
-	t := &TaskRun{Job: r.Job, s: h.s, run: r, work: readWork(&r.Job), beat: func() {}}
+	t := &TaskRun{Job: r.Job, s: h.s, run: r, work: claims.ReadWork(&r.Job), beat: func() {}}
 	if h.stall > 0 {
 		timer := time.AfterFunc(h.stall, func() { end(ErrStalled) })
 		defer timer.Stop()

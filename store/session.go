@@ -23,6 +23,9 @@ const MinLease = 10 * time.Millisecond
 
 // A Process is what a session tells about its process.
 type Process struct {
+	// Worker is the name of a worker that is no process of Pawl and claims by calls. Empty: it is a
+	// process of Pawl.
+	Worker string `json:"worker,omitempty"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"` // the version of its build
@@ -49,8 +52,13 @@ type Silence struct {
 	Message string    `json:"message,omitempty"` // what was tried last, and what came of it
 }
 
-// String names the process for people, as host:pid.
-func (p *Process) String() string { return p.Host + ":" + strconv.Itoa(p.PID) }
+// String names the process for people, as host:pid, or a worker by its name.
+func (p *Process) String() string {
+	if p.Worker != "" {
+		return p.Worker
+	}
+	return p.Host + ":" + strconv.Itoa(p.PID)
+}
 
 // Serves reports whether the process claims jobs of a queue and kind that belong to machine, or to
 // no machine if that is empty. It does not look at tenants.

@@ -15,7 +15,7 @@ func finishes(c *job.Change) bool {
 	f, s := &c.From, &c.Set
 	return f.Place == job.Place{State: job.Running, Custody: job.Worker} &&
 		f.Fence == job.Fence{Session: f.Fence.Session} &&
-		c.To == job.None && c.Work == nil && len(c.Path) == 1 && c.Path[0].State == job.Finished &&
+		c.To == job.None && c.Work == nil && c.Was == nil && len(c.Path) == 1 && c.Path[0].State == job.Finished &&
 		c.Path[0].Code == job.NormalCompletion &&
 		c.Path[0].Message == "" && c.Path[0].Data == nil &&
 		flags(s) == flags(&job.Patch{Clear: s.Clear}) && s.Session.IsZero() && s.Claim.IsZero() && s.Delay == 0 &&

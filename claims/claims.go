@@ -1,0 +1,323 @@
+// Package claims serves workers that are no processes of Pawl: programs in any language that claim
+// tasks and report on them by calls.
+//
+// Such a worker has a session like any process, with a lease, and its jobs have the same epochs. It
+// is told apart from others by a secret that it makes itself: the id of its session is a hash of that
+// secret. So nothing of a worker is kept but in the database, every process can serve every worker,
+// and each call can be repeated when its answer was lost. What a worker reports becomes a
+// [job.Change], as what a handler returns does: there are no other rules for it.
+//
+// A [Desk] makes the calls. Claims that find nothing wait there, and are woken by announcements, one
+// after the other.
+package claims
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
+)
+
+// Config configures a desk. All fields but Lease and Log are required.
+type Config struct {
+	Store  store.Store
+	Engine *engine.Engine
+	// Tenant is the tenant whose jobs are claimed.
+	Tenant string
+	// Queues returns the queues that exist.
+	Queues func(context.Context) ([]string, error)
+	// Lease is that of a worker that asks for none; 15 s by default.
+	Lease time.Duration
+	// Log receives what operators should know; [slog.Default] by default.
+	Log *slog.Logger
+}
+
+// A Desk serves workers. Its methods are safe for concurrent use.
+type Desk struct {
+	cfg     Config
+	waiting waiting
+	heard   heard
+}
+
+// New returns a desk. It does no I/O.
+func New(c Config) *Desk {
+	if c.Lease <= 0 {
+		c.Lease = 15 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return &Desk{cfg: c, waiting: waiting{listen: c.Engine.Listen}, heard: heard{of: map[job.ID]heardOf{}}}
+}
+
+// Heard is told of lines where jobs became ready: see [engine.Config].
+func (d *Desk) Heard(lines []job.QueueKind) { d.waiting.announce(lines) }
+
+// Bounds of what workers ask for.
+const (
+	MaxSlots = 1000 // jobs of a claim, and of a report
+	MaxKinds = 100
+	MinLease = time.Second
+	MaxLease = time.Hour
+)
+
+// Bounds of the secret of a worker, in bytes.
+const (
+	MinSecret = 32
+	MaxSecret = 256
+)
+
+// SessionOf returns the id of the session of the worker that has a secret. Nobody can make the secret
+// of an id.
+func SessionOf(secret string) (job.ID, error) {
+	if n := len(secret); n < MinSecret || n > MaxSecret {
+		return job.ID{}, job.Errorf(job.Invalid, "the secret of the worker has %d bytes: make a random one of %d to %d bytes "+
+			"when the worker starts, such as with openssl rand -hex 16, and keep it as long as it runs", n, MinSecret, MaxSecret)
+	}
+	sum := sha256.Sum256([]byte("pawl worker 1\n" + secret))
+	id := job.ID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8: its maker decides what is in it
+	return id, nil
+}
+
+// A Worker is who claims.
+type Worker struct {
+	Name    string // for people; up to 64 bytes
+	Host    string // the machine that it runs on
+	PID     int
+	Version string
+}
+
+// An Ask asks for jobs.
+type Ask struct {
+	// ID is the id of the claim, made by the caller. A call that is repeated under the same id is
+	// answered with the same jobs. Zero: it cannot be repeated.
+	ID     job.ID
+	Worker Worker
+	Kinds  []string
+	Queues []string // empty: all queues
+	// Slots is how many jobs are wanted at most.
+	Slots int
+	// Lease is how long the session lives after it was heard of last; 0: that of the desk.
+	Lease time.Duration
+}
+
+// A Claim is the answer to an [Ask].
+type Claim struct {
+	Session job.ID
+	Lease   time.Duration
+	Mode    store.Mode // other than Work: there are no jobs for the worker any more
+	Jobs    []Job
+}
+
+// A Job is a job in the hands of a worker.
+type Job struct {
+	ID    job.ID `json:"id"`
+	Epoch int64  `json:"epoch"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Queue string `json:"queue"`
+	Owner string `json:"owner"`
+	// Args are the arguments of the task.
+	Args        json.RawMessage   `json:"args,omitempty"`
+	ArgsVersion int               `json:"args_version,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	// Attempt is the number of the attempt, from 1.
+	Attempt     int `json:"attempt"`
+	MaxAttempts int `json:"max_attempts"`
+	Recoveries  int `json:"recoveries,omitempty"`
+	// Checkpoint is what an earlier run has kept last.
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Created    time.Time       `json:"created"`
+	Trace      string          `json:"trace,omitempty"`
+}
+
+func jobOf(j *job.Job) Job {
+	var spec struct {
+		Args    json.RawMessage `json:"args"`
+		Version int             `json:"args_version"`
+	}
+	json.Unmarshal(j.Request, &spec) //nolint:errcheck // it was read when the job was submitted
+	return Job{
+		ID: j.ID, Epoch: j.Epoch, Kind: j.Kind, Name: j.Name, Queue: j.Queue, Owner: j.Owner, Args: spec.Args,
+		ArgsVersion: spec.Version, Labels: j.Labels, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
+		Recoveries: j.Recoveries, Checkpoint: ReadWork(j).Checkpoint, Created: j.Created, Trace: j.Trace,
+	}
+}
+
+var kindOf = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// check completes an ask, or says what is wrong with it.
+func (d *Desk) check(ctx context.Context, a *Ask) error {
+	var wrong job.SpecError
+	add := func(path, value, what, remedy string) {
+		wrong.Add(job.Problem{Path: path, Value: value, What: what, Remedy: remedy})
+	}
+	if a.Slots < 1 || a.Slots > MaxSlots {
+		add("slots", itoa(a.Slots), "is out of range", "give how many jobs the worker has room for now: 1 to "+itoa(MaxSlots))
+	}
+	switch {
+	case len(a.Kinds) == 0:
+		add("kinds", "", "is missing", "name the kinds of task that the worker handles")
+	case len(a.Kinds) > MaxKinds:
+		add("kinds", itoa(len(a.Kinds)), "are too many", "name up to "+itoa(MaxKinds))
+	}
+	for i, k := range a.Kinds {
+		switch {
+		case k == job.KindApp:
+			add("kinds["+itoa(i)+"]", k, "is no task", "leave it out: Pawl runs programs itself")
+		case !kindOf.MatchString(k):
+			add("kinds["+itoa(i)+"]", k, "is not a kind", "give up to 64 of A-Z a-z 0-9 . _ -")
+		}
+	}
+	if a.Lease == 0 {
+		a.Lease = d.cfg.Lease
+	}
+	if a.Lease < MinLease || a.Lease > MaxLease {
+		add("lease", a.Lease.String(), "is out of range", "give 1s to 1h, or leave it out")
+	}
+	known, err := d.cfg.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	for i, q := range a.Queues {
+		if !slices.Contains(known, q) {
+			add("queues["+itoa(i)+"]", q, "is no queue", "name queues that exist, or leave it out for all: see pawl queues")
+		}
+	}
+	if len(wrong.Problems) > 0 {
+		return &wrong
+	}
+	if len(a.Queues) == 0 {
+		a.Queues = known
+	}
+	if a.ID.IsZero() {
+		a.ID = job.NewID()
+	}
+	slices.Sort(a.Kinds)
+	a.Kinds = slices.Compact(a.Kinds)
+	return nil
+}
+
+// process is what the session of the worker tells of it.
+func (d *Desk) process(a *Ask) store.Process {
+	return store.Process{
+		Worker: a.Worker.Name, Host: a.Worker.Host, PID: a.Worker.PID, Version: a.Worker.Version,
+		Roles: []store.Role{store.RoleWorker}, Queues: a.Queues, Kinds: a.Kinds, Tenants: []string{d.cfg.Tenant},
+		Slots: map[job.Lane]int{job.LaneTask: a.Slots},
+	}
+}
+
+// Claim claims jobs for the worker of a session, which begins with its first claim. If there are none
+// it waits until some are ready, or until wait ends. The error is of kind Fenced if the session has
+// ended: then the worker makes a new secret.
+func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, error) {
+	if err := d.check(ctx, &a); err != nil {
+		return Claim{}, err
+	}
+	w := d.waiting.join(a.lines())
+	defer w.leave()
+	mode, err := d.begin(ctx, session, &a)
+	if err != nil {
+		return Claim{}, err
+	}
+	answer := Claim{Session: session, Lease: a.Lease, Mode: mode, Jobs: []Job{}}
+	wait, over := context.WithTimeout(wait, d.patience(&a))
+	defer over()
+	looks := 0
+	for mode == store.Work {
+		jobs, err := d.take(ctx, session, &a)
+		if err != nil {
+			return Claim{}, err
+		}
+		w.took(len(jobs) == a.Slots)
+		if len(jobs) > 0 {
+			answer.Jobs = jobs
+			return answer, nil
+		}
+		if mode, err = d.alive(ctx, session, &a); err != nil {
+			return Claim{}, err
+		}
+		if answer.Mode = mode; mode != store.Work {
+			break
+		}
+		// It may have passed over jobs that another claim had locked, and then did not take.
+		woken, err := w.wait(ctx, wait, again(looks))
+		if err != nil || woken == nothing {
+			return answer, err
+		}
+		if looks++; woken == announced {
+			looks = 1
+		}
+	}
+	// A worker that was told to drain or to stop asks again and again.
+	select {
+	case <-wait.Done():
+	case <-ctx.Done():
+		return answer, context.Cause(ctx)
+	}
+	return answer, nil
+}
+
+// lines are the lines from which a claims.
+func (a *Ask) lines() []job.QueueKind {
+	lines := make([]job.QueueKind, 0, len(a.Queues)*len(a.Kinds))
+	for _, q := range a.Queues {
+		for _, k := range a.Kinds {
+			lines = append(lines, job.QueueKind{Queue: q, Kind: k})
+		}
+	}
+	return lines
+}
+
+// patience is how long a claim waits at most: then the worker is heard of again in time.
+func (d *Desk) patience(a *Ask) time.Duration { return a.Lease / 2 }
+
+// take makes one claim.
+func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Job, error) {
+	if ctx.Err() != nil { // there is nobody to whom the jobs could go
+		return nil, context.Cause(ctx)
+	}
+	rows, err := d.cfg.Store.Claim(ctx, store.Claim{
+		ID: a.ID, Session: session, Queues: a.Queues, Kinds: a.Kinds, Tenants: []string{d.cfg.Tenant},
+		Slots: map[job.Lane]int{job.LaneTask: a.Slots, job.LaneAlone: 1},
+	})
+	if err != nil {
+		return nil, d.ended(session, err)
+	}
+	if len(rows) > 0 {
+		d.cfg.Engine.Follow(ctx, store.Effects{}) // the history has grown
+	}
+	jobs := make([]Job, 0, len(rows))
+	var changes []job.Change
+	for i := range rows {
+		j := &rows[i]
+		if j.Wish != "" { // it came while the job was claimed
+			changes = append(changes, d.cfg.Engine.Change(engine.Back(), j, session))
+		} else {
+			jobs = append(jobs, jobOf(j))
+		}
+	}
+	if len(changes) > 0 {
+		if _, err := d.apply(ctx, changes); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+// apply makes changes, and follows their effects.
+func (d *Desk) apply(ctx context.Context, changes []job.Change) ([]store.Applied, error) {
+	answers, _, eff, err := d.cfg.Store.Apply(ctx, changes, nil)
+	if err == nil {
+		d.cfg.Engine.Follow(ctx, eff)
+	}
+	return answers, err
+}
