@@ -125,7 +125,7 @@ func Fail(h Held, final bool, code job.Code, message string, data json.RawMessag
 		o = engine.Fail(e)
 	}
 	return outcome(h, "fail", o, func(e *job.Event, _ *job.Job) bool {
-		return e.Code == code && (e.State == job.Failed || e.State == job.Waiting || e.State == job.Pending)
+		return e.Code == code && e.Custody != job.Recovery
 	}), nil
 }
 
@@ -138,7 +138,7 @@ func Snooze(h Held, d time.Duration, message string) (Report, error) {
 		message = "snoozed for " + d.String()
 	}
 	return outcome(h, "snooze", engine.Snooze(d, job.Entry{Message: message}), func(e *job.Event, _ *job.Job) bool {
-		return e.Code == "" && (e.State == job.Waiting || e.State == job.Pending)
+		return e.Code == "" && e.Message == message && e.Custody != job.Recovery
 	}), checkMessage(message)
 }
 
@@ -164,7 +164,7 @@ func Cancel(h Held, reason string) (Report, error) {
 // told to or because it ends, says so.
 func Release(h Held) Report {
 	return outcome(h, "release", engine.Back(), func(e *job.Event, _ *job.Job) bool {
-		return e.Code == "" && (e.State == job.Pending || e.State == job.Waiting)
+		return e.Code == "" && e.Message == "" && e.Custody != job.Recovery
 	})
 }
 

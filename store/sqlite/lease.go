@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -278,10 +279,18 @@ func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effe
 }
 
 // endSessions ends the sessions of earlier processes: the lock on the folder proves that they are
-// dead.
+// dead. Workers elsewhere live on. They could not renew their leases meanwhile, so these begin anew.
 func (s *Store) endSessions(ctx context.Context) error {
 	return s.do(ctx, func(t *tx) error {
-		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL`, micros(t.now))
+		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL
+			AND (process ->> '$.worker') IS NULL`, micros(t.now))
+		if err != nil {
+			return err
+		}
+		// If the machine has slept, the clock of leases was behind that of the wall.
+		_, err = t.exec(`UPDATE sessions SET lease_until = ? + CASE WHEN lease_until > renewed
+			THEN min(lease_until - renewed, ?) ELSE ? END WHERE ended IS NULL`, micros(t.lease), time.Hour.Microseconds(),
+			(15 * time.Second).Microseconds())
 		return err
 	})
 }
