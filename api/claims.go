@@ -129,7 +129,7 @@ type claimed struct {
 	Mode store.Mode `json:"mode,omitempty" enum:"drain,stop"`
 
 	// The tasks; none if the wait is over.
-	Jobs []claims.Job `json:"jobs"`
+	Jobs []claims.Task `json:"jobs"`
 }
 
 type claimInput struct {

@@ -52,7 +52,8 @@ func schemaName(t reflect.Type) string {
 
 // worker describes the fields of a process.
 var worker = map[string]string{
-	"id": "The id of its session: one that lost its lease goes on under another.",
+	"id":     "The id of its session: one that lost its lease goes on under another.",
+	"worker": "The name of a worker in any language, which claims by calls; missing: it is a process of Pawl.",
 	"state": "live; draining or stopping, which claim nothing more; ended, in good order; or gone: it was not " +
 		"heard of for longer than its lease.",
 	"since": "When it was last heard of or ended; for one that lives, when it began.",
@@ -69,6 +70,9 @@ var worker = map[string]string{
 	"oldest": "The job that it has held for longest.", "started": "When its session began.",
 	"renewed": "When it was last heard of.", "until": "The end of its lease.",
 }
+
+// reportJobs describes the field of a report.
+var reportJobs = map[string]string{"jobs": "The tasks, each once."}
 
 // resource describes the fields of a document of any kind.
 var resource = map[string]string{
@@ -134,6 +138,15 @@ var says = map[string]map[string]string{
 		"machine_gone":  "Set while no process lives on its machine.",
 		"system_silent": "Set while its program runs on a system that does not answer.",
 	},
+	"ReportBodyFinishItem":     reportJobs,
+	"ReportBodyFailItem":       reportJobs,
+	"ReportBodyCheckpointItem": reportJobs,
+	"ReportBodyProgressItem":   reportJobs,
+	"ReportBodyLogItem":        reportJobs,
+	"ReportBodySnoozeItem":     reportJobs,
+	"ReportBodyBlockItem":      reportJobs,
+	"ReportBodyCancelItem":     reportJobs,
+	"ReportBodyHeldItem":       reportJobs,
 	"Silent": {
 		"system":  "The name of the system.",
 		"since":   "Since when it does not answer.",

@@ -193,6 +193,7 @@ func (h *handler) humaConfig() huma.Config {
 		{Name: "policies", Description: "How often it is tested whether blocked jobs may go on, and for how long " +
 			"they wait. Each condition has a policy without a document."},
 		{Name: "workers", Description: "The processes that work, on this machine and on others."},
+		{Name: "claims", Description: "Work on tasks as a worker in any language: claim them, renew, and report."},
 		{Name: "schemas", Description: "JSON Schemas, to check documents with before they are sent."},
 		{Name: "service", Description: "About the service itself."},
 	}

@@ -13,7 +13,7 @@ import (
 
 // readHeaders are the headers whose text goes on into the service.
 var readHeaders = []string{
-	"Authorization", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id",
+	"Authorization", "Pawl-Worker", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id",
 	"X-Request-Id",
 }
 

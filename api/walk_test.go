@@ -371,6 +371,7 @@ func TestOperations(t *testing.T) {
 	slices.SortStableFunc(ops, func(a, b *operation) int { return at(a) - at(b) })
 	known, tries := map[string]bool{}, maps.Clone(tries)
 	maps.Copy(tries, scheduleTries)
+	maps.Copy(tries, claimTries())
 	made := &places{f: f}
 	for _, op := range ops {
 		known[op.ID] = true
@@ -481,6 +482,9 @@ func (p *places) fill(text string) string {
 		if strings.Contains(text, name) {
 			text = strings.ReplaceAll(text, "/v1/jobs/"+name, make())
 		}
+	}
+	if strings.Contains(text, "{held") {
+		text = strings.ReplaceAll(text, "{held", f.held())
 	}
 	session := func(end bool) string {
 		f.Helper()

@@ -114,38 +114,64 @@ type Claim struct {
 	Session job.ID
 	Lease   time.Duration
 	Mode    store.Mode // other than Work: there are no jobs for the worker any more
-	Jobs    []Job
+	Jobs    []Task
 }
 
-// A Job is a job in the hands of a worker.
-type Job struct {
-	ID    job.ID `json:"id"`
-	Epoch int64  `json:"epoch"`
-	Kind  string `json:"kind"`
-	Name  string `json:"name"`
+// A Task is a job in the hands of a worker.
+type Task struct {
+	// The id of the job.
+	ID job.ID `json:"id"`
+
+	// The proof of this run: pass it back in each report.
+	Epoch int64 `json:"epoch"`
+
+	// Its kind.
+	Kind string `json:"kind"`
+
+	// Its name, for people.
+	Name string `json:"name"`
+
+	// The queue in which it waited.
 	Queue string `json:"queue"`
+
+	// Its user.
 	Owner string `json:"owner"`
-	// Args are the arguments of the task.
-	Args        json.RawMessage   `json:"args,omitempty"`
-	ArgsVersion int               `json:"args_version,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	// Attempt is the number of the attempt, from 1.
-	Attempt     int `json:"attempt"`
+
+	// Its arguments.
+	Args json.RawMessage `json:"args,omitempty"`
+
+	// The version of its arguments; missing: 1.
+	ArgsVersion int `json:"args_version,omitempty"`
+
+	// Its labels.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// The number of the attempt, from 1.
+	Attempt int `json:"attempt"`
+
+	// Attempts in all.
 	MaxAttempts int `json:"max_attempts"`
-	Recoveries  int `json:"recoveries,omitempty"`
-	// Checkpoint is what an earlier run has kept last.
+
+	// How often a crash or a condition interrupted it.
+	Recoveries int `json:"recoveries,omitempty"`
+
+	// What an earlier run has kept last; missing: nothing.
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
-	Created    time.Time       `json:"created"`
-	Trace      string          `json:"trace,omitempty"`
+
+	// When it was submitted.
+	Created time.Time `json:"created"`
+
+	// The trace in which it was submitted, as a W3C traceparent.
+	Trace string `json:"trace,omitempty"`
 }
 
-func jobOf(j *job.Job) Job {
+func taskOf(j *job.Job) Task {
 	var spec struct {
 		Args    json.RawMessage `json:"args"`
 		Version int             `json:"args_version"`
 	}
 	json.Unmarshal(j.Request, &spec) //nolint:errcheck // it was read when the job was submitted
-	return Job{
+	return Task{
 		ID: j.ID, Epoch: j.Epoch, Kind: j.Kind, Name: j.Name, Queue: j.Queue, Owner: j.Owner, Args: spec.Args,
 		ArgsVersion: spec.Version, Labels: j.Labels, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
 		Recoveries: j.Recoveries, Checkpoint: ReadWork(j).Checkpoint, Created: j.Created, Trace: j.Trace,
@@ -228,7 +254,7 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 	if err != nil {
 		return Claim{}, err
 	}
-	answer := Claim{Session: session, Lease: a.Lease, Mode: mode, Jobs: []Job{}}
+	answer := Claim{Session: session, Lease: a.Lease, Mode: mode, Jobs: []Task{}}
 	wait, over := context.WithTimeout(wait, d.patience(&a))
 	defer over()
 	looks := 0
@@ -281,7 +307,7 @@ func (a *Ask) lines() []job.QueueKind {
 func (d *Desk) patience(a *Ask) time.Duration { return a.Lease / 2 }
 
 // take makes one claim.
-func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Job, error) {
+func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Task, error) {
 	if ctx.Err() != nil { // there is nobody to whom the jobs could go
 		return nil, context.Cause(ctx)
 	}
@@ -295,14 +321,14 @@ func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Job, error) 
 	if len(rows) > 0 {
 		d.cfg.Engine.Follow(ctx, store.Effects{}) // the history has grown
 	}
-	jobs := make([]Job, 0, len(rows))
+	jobs := make([]Task, 0, len(rows))
 	var changes []job.Change
 	for i := range rows {
 		j := &rows[i]
 		if j.Wish != "" { // it came while the job was claimed
 			changes = append(changes, d.cfg.Engine.Change(engine.Back(), j, session))
 		} else {
-			jobs = append(jobs, jobOf(j))
+			jobs = append(jobs, taskOf(j))
 		}
 	}
 	if len(changes) > 0 {

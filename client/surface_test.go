@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pawl-jobs/pawl/api"
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
@@ -305,6 +306,10 @@ func TestEverything(t *testing.T) {
 	}})
 	c := client.New(client.Local(h))
 	ctx, id := t.Context(), job.NewID()
+	worker := c.As(strings.Repeat("x", claims.MinSecret))
+	report := func(verb string) func() error {
+		return func() error { _, err := worker.Report(ctx, verb, claims.Held{ID: id, Epoch: 2}); return err }
+	}
 	for _, ask := range []func() error{
 		func() error { _, err := c.Submit(ctx, "", spec(`{}`)); return err },
 		func() error { _, err := c.RunFile(ctx, service.FileRun{Path: "/x", Sum: "1"}, spec(`{}`)); return err },
@@ -382,6 +387,11 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.SetLimit(ctx, job.Limit{Key: "x/*", Most: 1}); return err },
 		func() error { return c.RemoveLimit(ctx, "x/*") },
 		func() error { _, err := c.Workers(ctx); return err },
+		func() error { _, err := worker.Claim(ctx, client.Ask{Kinds: []string{"x"}, Slots: 1}); return err },
+		func() error { _, err := worker.Renew(ctx, 0, nil); return err },
+		report("finish"), report("fail"), report("checkpoint"), report("progress"), report("log"), report("snooze"),
+		report("block"), report("cancel"), report("release"),
+		func() error { return worker.End(ctx) },
 		func() error { _, err := c.Worker(ctx, id); return err },
 		func() error { _, err := c.Drain(ctx, id); return err },
 		func() error { _, err := c.Undrain(ctx, id); return err },

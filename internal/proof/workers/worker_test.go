@@ -89,14 +89,14 @@ func (s *site) view(sv *server, id string) (j job.Job) {
 }
 
 // ask claims, and returns the answer whatever it is.
-func (w *worker) ask(more object) (answer, []claims.Job) {
+func (w *worker) ask(more object) (answer, []claims.Task) {
 	w.Helper()
 	body := object{"worker": "w", "kinds": []string{"mail"}, "slots": 10, "lease": w.lease}
 	for k, v := range more {
 		body[k] = v
 	}
 	a, text := w.call(w.server, w.secret, http.MethodPost, "/v1/claims", body)
-	var c struct{ Jobs []claims.Job }
+	var c struct{ Jobs []claims.Task }
 	if a.status == http.StatusOK {
 		if err := json.Unmarshal(text, &c); err != nil {
 			w.Fatal(err)
@@ -106,7 +106,7 @@ func (w *worker) ask(more object) (answer, []claims.Job) {
 }
 
 // claim claims, and waits until there are n jobs.
-func (w *worker) claim(n int, more object) (jobs []claims.Job) {
+func (w *worker) claim(n int, more object) (jobs []claims.Task) {
 	w.Helper()
 	for len(jobs) < n {
 		ask := object{"wait": "30s"}
@@ -123,7 +123,7 @@ func (w *worker) claim(n int, more object) (jobs []claims.Job) {
 }
 
 // held names a job as reports do, with more of the report.
-func held(j claims.Job, more object) object {
+func held(j claims.Task, more object) object {
 	item := object{"id": j.ID, "epoch": j.Epoch}
 	for k, v := range more {
 		item[k] = v
