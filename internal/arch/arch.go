@@ -11,6 +11,7 @@
 //	service                           all that can be asked of jobs, for the library and the faces
 //	app → recovery → engine, route    what moves jobs
 //	schedule                          when jobs are due, and the duty that submits them
+//	claims                            what workers in any language claim and report
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
 //	job, and below it                 the domain: job/turns, job/groups
 //
@@ -53,8 +54,9 @@ var allowed = map[string][]string{
 	"app":      {"app/…", "job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
 	"schedule": {"job", "store", "broker", "engine", "internal/…"},
+	"claims":   {"job", "store", "engine", "internal/…"},
 	"service": {
-		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "internal/…",
+		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "claims", "internal/…",
 	},
 	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},

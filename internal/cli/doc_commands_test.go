@@ -33,7 +33,7 @@ func TestDocumentedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	names := []string{"README.md", "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/operations.md"}
+	names := []string{"README.md", "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/workers.md", "docs/operations.md"}
 	pages, err := filepath.Glob("../../docs/operations/*.md")
 	if err != nil {
 		t.Fatal(err)
