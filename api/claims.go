@@ -2,9 +2,9 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/claims"
@@ -22,7 +22,7 @@ func (h *handler) registerClaims() {
 	register(h, op("claim", "", "Claim tasks for a worker",
 		"The first claim begins the session of the worker. If nothing is ready the call waits. Each call of the worker has "+
 			"its secret in the header Pawl-Worker. 409 says that the session has ended: make a new secret.",
-		bodyOf[claimBody](`{"worker": "mailer", "kinds": ["mail"], "slots": 4, "wait": "30s"}`)), h.claim)
+		bodyOf[claims.Ask](`{"worker": "mailer", "kinds": ["mail"], "slots": 4, "wait": "30s"}`)), h.claim)
 	register(h, op("renew-claims", "/renew", "Say that a worker lives, and hear which tasks it must stop",
 		"It is due three times in a lease.",
 		bodyOf[renewBody](`{"jobs": [`+heldExample+`]}`)), h.renewClaims)
@@ -31,43 +31,27 @@ func (h *handler) registerClaims() {
 	end.status = http.StatusNoContent
 	register(h, end, h.endClaims)
 
-	report(h, op("finish-claims", "/finish", "Say that tasks are done", reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "result": {"sent": 3}}`,
-		func(in *finishItem) (claims.Report, error) {
-			return claims.Finish(claims.Held{ID: in.ID, Epoch: in.Epoch}, in.Result)
-		})
-	report(h, op("fail-claims", "/fail", "Say that tasks have failed",
-		"They are tried again after a backoff while they have attempts left. "+reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "message": "mail server said 550", "final": true}`, failReport)
-	report(h, op("checkpoint-claims", "/checkpoint", "Keep state for the next run of tasks",
-		"The claim of that run answers it. "+reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "checkpoint": {"page": 7}}`, checkpointReport)
-	report(h, op("progress-claims", "/progress", "Say how far tasks have come", "Only the newest is kept. "+reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "done": 40, "total": 100}`,
-		func(in *progressItem) (claims.Report, error) {
-			return claims.Progress(claims.Held{ID: in.ID, Epoch: in.Epoch}, job.Progress{What: in.What, Done: in.Done, Total: in.Total})
-		})
-	report(h, op("log-claims", "/log", "Write events into the histories of tasks",
-		"A job may be there more than once. A call that is repeated writes them again. "+reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "name": "log", "message": "page 7 is empty"}`,
-		func(in *logItem) (claims.Report, error) {
-			return claims.Log(claims.Held{ID: in.ID, Epoch: in.Epoch}, job.CustomEvent{Name: in.Name, Message: in.Message, Data: in.Data})
-		})
-	report(h, op("snooze-claims", "/snooze", "Let tasks run again later, in the same attempt", reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "delay": "5m"}`, snoozeReport)
-	report(h, op("block-claims", "/block", "Let tasks wait for a condition that may clear by itself", reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "message": "the mail server is away", "tester": "tcp", "params": `+
-			`{"address": "mail:25"}}`, blockReport)
-	report(h, op("cancel-claims", "/cancel", "Say that tasks are not wanted any more", reportRule, nil),
-		heldExample[:len(heldExample)-1]+`, "message": "the account is closed"}`,
-		func(in *cancelItem) (claims.Report, error) {
-			return claims.Cancel(claims.Held{ID: in.ID, Epoch: in.Epoch}, in.Message)
-		})
-	report(h, op("release-claims", "/release", "Give tasks back as if they had never been claimed",
-		"A worker that was told to stop a task says so. "+reportRule, nil), heldExample,
-		func(in *heldItem) (claims.Report, error) {
-			return claims.Release(claims.Held{ID: in.ID, Epoch: in.Epoch}), nil
-		})
+	say := func(verb, summary, about string) operation {
+		return op(verb+"-claims", "/"+verb, summary, strings.TrimSpace(about+" "+reportRule), nil)
+	}
+	report[claims.FinishReport](h, say("finish", "Say that tasks are done", ""), `"result": {"sent": 3}`)
+	report[claims.FailReport](h, say("fail", "Say that tasks have failed",
+		"They are tried again after a backoff while they have attempts left."),
+		`"message": "mail server said 550", "final": true`)
+	report[claims.CheckpointReport](h, say("checkpoint", "Keep state for the next run of tasks",
+		"The claim of that run answers it."), `"checkpoint": {"page": 7}`)
+	report[claims.ProgressReport](h, say("progress", "Say how far tasks have come", "Only the newest is kept."),
+		`"done": 40, "total": 100`)
+	report[claims.LogReport](h, say("log", "Write events into the histories of tasks",
+		"A job may be there more than once. A call that is repeated writes them again."),
+		`"name": "log", "message": "page 7 is empty"`)
+	report[claims.SnoozeReport](h, say("snooze", "Let tasks run again later, in the same attempt", ""), `"delay": "5m"`)
+	report[claims.BlockReport](h, say("block", "Let tasks wait for a condition that may clear by itself", ""),
+		`"message": "the mail server is away", "tester": "tcp", "params": {"address": "mail:25"}`)
+	report[claims.CancelReport](h, say("cancel", "Say that tasks are not wanted any more", ""),
+		`"message": "the account is closed"`)
+	report[claims.ReleaseReport](h, say("release", "Give tasks back as if they had never been claimed",
+		"A worker that was told to stop a task says so."), "")
 }
 
 const (
@@ -79,41 +63,6 @@ const (
 // bodyOf is a body of a type.
 func bodyOf[T any](value string) *body {
 	return &body{schema: of[T], examples: map[string]example{"claim": {"as a worker sends it", value}}}
-}
-
-// claimBody asks for jobs.
-type claimBody struct {
-	// An id for the call, made by the caller. A call that is repeated with the same id answers the
-	// same jobs.
-	ID job.ID `json:"id,omitzero"`
-
-	// A name for the worker, for people.
-	Worker string `json:"worker,omitempty" maxLength:"64" example:"mailer"`
-
-	// The machine that the worker runs on, for people.
-	Host string `json:"host,omitempty" maxLength:"255"`
-
-	// The id of its process there, for people.
-	PID int `json:"pid,omitempty" minimum:"0"`
-
-	// The version of the worker, for people.
-	Version string `json:"version,omitempty" maxLength:"64"`
-
-	// The kinds of task that the worker handles.
-	Kinds []string `json:"kinds" minItems:"1" maxItems:"100" example:"[\"mail\"]"`
-
-	// The only queues from which it takes tasks; all by default.
-	Queues []string `json:"queues,omitempty" example:"[\"default\"]"`
-
-	// How many tasks it has room for now.
-	Slots int `json:"slots" minimum:"1" maximum:"1000" example:"4"`
-
-	// How long the worker may be silent before its tasks go to others, 1s to 1h; that of the service
-	// by default.
-	Lease job.Duration `json:"lease,omitempty" example:"30s"`
-
-	// How long to wait if no task is ready; half a lease at most.
-	Wait job.Duration `json:"wait,omitempty" example:"30s"`
 }
 
 // claimed is the answer to a claim.
@@ -144,11 +93,8 @@ func (h *handler) claim(ctx context.Context, in *claimInput) (*claimOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	var b claimBody
+	var b claims.Ask
 	if err := strict(callOf(ctx).body, &b, `"kinds": ["mail"], "slots": 4`); err != nil {
-		return nil, err
-	}
-	if err := forPeople(&b); err != nil {
 		return nil, err
 	}
 	if b.Wait > 0 {
@@ -160,27 +106,8 @@ func (h *handler) claim(ctx context.Context, in *claimInput) (*claimOutput, erro
 	}
 	wait, cancel := h.waiting(ctx, time.Duration(b.Wait))
 	defer cancel()
-	c, err := serviceOf(ctx).Claims().Claim(ctx, wait, session, claims.Ask{
-		ID: b.ID, Worker: claims.Worker{Name: b.Worker, Host: b.Host, PID: b.PID, Version: b.Version},
-		Kinds: b.Kinds, Queues: b.Queues, Slots: b.Slots, Lease: time.Duration(b.Lease),
-	})
+	c, err := serviceOf(ctx).Claims().Claim(ctx, wait, session, b)
 	return &claimOutput{claimed{c.Session, job.Duration(c.Lease), c.Mode, c.Jobs}}, err
-}
-
-// forPeople checks what a worker tells of itself.
-func forPeople(b *claimBody) error {
-	if b.Worker == "" {
-		b.Worker = "worker"
-	}
-	for _, f := range []struct {
-		path, text string
-		most       int
-	}{{"worker", b.Worker, 64}, {"host", b.Host, 255}, {"version", b.Version, 64}} {
-		if len(f.text) > f.most || notText(f.text) {
-			return invalid(f.path, f.text, "is too long, or is no text", "keep it to "+itoa(f.most)+" bytes")
-		}
-	}
-	return nil
 }
 
 // sessionOf returns the session of the worker that makes a call.
@@ -255,8 +182,15 @@ type reported struct {
 
 type reportOutput struct{ Body reported }
 
-// report registers an operation that takes reports.
-func report[T any](h *handler, op operation, item string, read func(*T) (claims.Report, error)) {
+// report registers an operation that takes reports. more is what an example has beside id and epoch.
+func report[T any, R interface {
+	*T
+	Report() (claims.Report, error)
+}](h *handler, op operation, more string) {
+	item := heldExample
+	if more != "" {
+		item = strings.TrimSuffix(item, "}") + ", " + more + "}"
+	}
 	op.body = bodyOf[reportBody[T]](`{"jobs": [` + item + `]}`)
 	register(h, op, func(ctx context.Context, in *claimInput) (*reportOutput, error) {
 		session, err := sessionOf(in.Worker)
@@ -272,7 +206,7 @@ func report[T any](h *handler, op operation, item string, read func(*T) (claims.
 		}
 		reports := make([]claims.Report, len(b.Jobs))
 		for i := range b.Jobs {
-			if reports[i], err = read(&b.Jobs[i]); err != nil {
+			if reports[i], err = R(&b.Jobs[i]).Report(); err != nil {
 				return nil, below(fmt.Sprintf("jobs[%d]", i), err)
 			}
 		}
@@ -315,155 +249,4 @@ func refusedOf(answers []claims.Answer) error {
 		return nil
 	}
 	return withStatus(http.StatusConflict, e)
-}
-
-// heldItem is a task alone.
-type heldItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-}
-
-// finishItem is a task with its result.
-type finishItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// What the task returns: any JSON.
-	Result json.RawMessage `json:"result,omitempty"`
-}
-
-// failItem is a task that failed.
-type failItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// What went wrong, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
-
-	// TASK_FAILED by default.
-	Code job.Code `json:"code,omitempty" enum:"TASK_FAILED,TIME_LIMIT,TASK_STALLED,TASK_PANICKED,INVALID_DEFINITION"`
-
-	// Another attempt would not help: the job fails, even if it has attempts left.
-	Final bool `json:"final,omitempty"`
-
-	// Evidence for finding the cause: any JSON, up to 16 KiB.
-	Data json.RawMessage `json:"data,omitempty"`
-}
-
-func failReport(in *failItem) (claims.Report, error) {
-	return claims.Fail(claims.Held{ID: in.ID, Epoch: in.Epoch}, in.Final, in.Code, in.Message, in.Data)
-}
-
-// checkpointItem is a task with its state.
-type checkpointItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// The state for the next run: any JSON, up to 1 MiB.
-	Checkpoint json.RawMessage `json:"checkpoint"`
-}
-
-func checkpointReport(in *checkpointItem) (claims.Report, error) {
-	return claims.Checkpoint(claims.Held{ID: in.ID, Epoch: in.Epoch}, in.Checkpoint)
-}
-
-// progressItem is how far a task has come.
-type progressItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// How much is done.
-	Done int64 `json:"done"`
-
-	// Of how much; missing: that is not known.
-	Total int64 `json:"total,omitempty"`
-
-	// What is done now, for people.
-	What string `json:"what,omitempty" maxLength:"255" example:"sending"`
-}
-
-// logItem is an event of a task.
-type logItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// What kind of event it is, such as log. The name of a state is refused.
-	Name string `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" example:"log"`
-
-	// For people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
-
-	// For programs: any JSON, up to 16 KiB.
-	Data json.RawMessage `json:"data,omitempty"`
-}
-
-// snoozeItem is a task that runs again later.
-type snoozeItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// How long it waits.
-	Delay job.Duration `json:"delay" example:"5m"`
-
-	// Why, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
-}
-
-func snoozeReport(in *snoozeItem) (claims.Report, error) {
-	return claims.Snooze(claims.Held{ID: in.ID, Epoch: in.Epoch}, time.Duration(in.Delay), in.Message)
-}
-
-// blockItem is a task that waits for a condition.
-type blockItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// What happened, for people.
-	Message string `json:"message" maxLength:"4096"`
-
-	// The test that finds out whether the condition has cleared.
-	Tester string `json:"tester" maxLength:"64" example:"tcp"`
-
-	// What the test is asked with. All jobs with the same test and parameters are tested together.
-	Params map[string]string `json:"params,omitempty"`
-}
-
-func blockReport(in *blockItem) (claims.Report, error) {
-	return claims.Block(claims.Held{ID: in.ID, Epoch: in.Epoch}, in.Message, in.Tester, in.Params)
-}
-
-// cancelItem is a task that is not wanted any more.
-type cancelItem struct {
-	// The id of the job.
-	ID job.ID `json:"id"`
-
-	// Its epoch, as the claim answered it.
-	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
-
-	// Why, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
 }

@@ -18,7 +18,9 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
@@ -87,26 +89,39 @@ func SessionOf(secret string) (job.ID, error) {
 	return id, nil
 }
 
-// A Worker is who claims.
-type Worker struct {
-	Name    string // for people; up to 64 bytes
-	Host    string // the machine that it runs on
-	PID     int
-	Version string
-}
-
-// An Ask asks for jobs.
+// An Ask asks for tasks.
 type Ask struct {
-	// ID is the id of the claim, made by the caller. A call that is repeated under the same id is
-	// answered with the same jobs. Zero: it cannot be repeated.
-	ID     job.ID
-	Worker Worker
-	Kinds  []string
-	Queues []string // empty: all queues
-	// Slots is how many jobs are wanted at most.
-	Slots int
-	// Lease is how long the session lives after it was heard of last; 0: that of the desk.
-	Lease time.Duration
+	// An id for the call, made by the caller. A call that is repeated with the same id answers the
+	// same jobs.
+	ID job.ID `json:"id,omitzero"`
+
+	// A name for the worker, for people.
+	Worker string `json:"worker,omitempty" maxLength:"64" example:"mailer"`
+
+	// The machine that the worker runs on, for people.
+	Host string `json:"host,omitempty" maxLength:"255"`
+
+	// The id of its process there, for people.
+	PID int `json:"pid,omitempty" minimum:"0"`
+
+	// The version of the worker, for people.
+	Version string `json:"version,omitempty" maxLength:"64"`
+
+	// The kinds of task that the worker handles.
+	Kinds []string `json:"kinds" minItems:"1" maxItems:"100" example:"[\"mail\"]"`
+
+	// The only queues from which it takes tasks; all by default.
+	Queues []string `json:"queues,omitempty" example:"[\"default\"]"`
+
+	// How many tasks it has room for now.
+	Slots int `json:"slots" minimum:"1" maximum:"1000" example:"4"`
+
+	// How long the worker may be silent before its tasks go to others, 1s to 1h; that of the service
+	// by default.
+	Lease job.Duration `json:"lease,omitempty" example:"30s"`
+
+	// How long to wait if no task is ready; half a lease at most.
+	Wait job.Duration `json:"wait,omitempty" example:"30s"`
 }
 
 // A Claim is the answer to an [Ask].
@@ -204,10 +219,21 @@ func (d *Desk) check(ctx context.Context, a *Ask) error {
 		}
 	}
 	if a.Lease == 0 {
-		a.Lease = d.cfg.Lease
+		a.Lease = job.Duration(d.cfg.Lease)
 	}
-	if a.Lease < MinLease || a.Lease > MaxLease {
-		add("lease", a.Lease.String(), "is out of range", "give 1s to 1h, or leave it out")
+	if l := a.lease(); l < MinLease || l > MaxLease {
+		add("lease", l.String(), "is out of range", "give 1s to 1h, or leave it out")
+	}
+	if a.Worker == "" {
+		a.Worker = "worker"
+	}
+	for _, f := range []struct {
+		path, text string
+		most       int
+	}{{"worker", a.Worker, 64}, {"host", a.Host, 255}, {"version", a.Version, 64}} {
+		if len(f.text) > f.most || !utf8.ValidString(f.text) || strings.Contains(f.text, "\x00") {
+			add(f.path, job.Shorten(f.text, 40), "is too long, or is no text", "keep it to "+itoa(f.most)+" bytes")
+		}
 	}
 	known, err := d.cfg.Queues(ctx)
 	if err != nil {
@@ -235,7 +261,7 @@ func (d *Desk) check(ctx context.Context, a *Ask) error {
 // process is what the session of the worker tells of it.
 func (d *Desk) process(a *Ask) store.Process {
 	return store.Process{
-		Worker: a.Worker.Name, Host: a.Worker.Host, PID: a.Worker.PID, Version: a.Worker.Version,
+		Worker: a.Worker, Host: a.Host, PID: a.PID, Version: a.Version,
 		Roles: []store.Role{store.RoleWorker}, Queues: a.Queues, Kinds: a.Kinds, Tenants: []string{d.cfg.Tenant},
 		Slots: map[job.Lane]int{job.LaneTask: a.Slots},
 	}
@@ -254,7 +280,7 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 	if err != nil {
 		return Claim{}, err
 	}
-	answer := Claim{Session: session, Lease: a.Lease, Mode: mode, Jobs: []Task{}}
+	answer := Claim{Session: session, Lease: a.lease(), Mode: mode, Jobs: []Task{}}
 	wait, over := context.WithTimeout(wait, d.patience(&a))
 	defer over()
 	looks := 0
@@ -292,6 +318,8 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 	return answer, nil
 }
 
+func (a *Ask) lease() time.Duration { return time.Duration(a.Lease) }
+
 // lines are the lines from which a claims.
 func (a *Ask) lines() []job.QueueKind {
 	lines := make([]job.QueueKind, 0, len(a.Queues)*len(a.Kinds))
@@ -304,7 +332,7 @@ func (a *Ask) lines() []job.QueueKind {
 }
 
 // patience is how long a claim waits at most: then the worker is heard of again in time.
-func (d *Desk) patience(a *Ask) time.Duration { return a.Lease / 2 }
+func (d *Desk) patience(a *Ask) time.Duration { return a.lease() / 2 }
 
 // take makes one claim.
 func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Task, error) {

@@ -80,18 +80,21 @@ type Report struct {
 	Held
 	verb string
 	// change returns the change of j, which the worker holds; nil: there is none.
-	change func(ctx context.Context, d *Desk, j *job.Job, session job.ID) (*job.Change, error)
+	change changing
 	// made reports whether an event that took the job from the worker is one of a change that
 	// change makes.
 	made func(e *job.Event, j *job.Job) bool
 }
 
+type changing func(ctx context.Context, d *Desk, j *job.Job, session job.ID) (*job.Change, error)
+
 // outcome is a report that ends the run.
 func outcome(h Held, verb string, o engine.Outcome, made func(e *job.Event, j *job.Job) bool) Report {
-	return Report{Held: h, verb: verb, made: made, change: func(_ context.Context, d *Desk, j *job.Job, session job.ID) (*job.Change, error) {
+	change := func(_ context.Context, d *Desk, j *job.Job, session job.ID) (*job.Change, error) {
 		c := d.cfg.Engine.Change(o, j, session)
 		return &c, nil
-	}}
+	}
+	return Report{Held: h, verb: verb, made: made, change: change}
 }
 
 // Finish reports that a task is done, with its result.
@@ -282,7 +285,9 @@ func checkReports(reports []Report) error {
 }
 
 // report makes the reports whose indexes are left, and returns those that are to be made again.
-func (d *Desk) report(ctx context.Context, session job.ID, reports []Report, left []int, answers []Answer) (again []int, err error) {
+func (d *Desk) report(ctx context.Context, session job.ID, reports []Report, left []int, answers []Answer) (
+	again []int, err error,
+) {
 	ids := make([]job.ID, len(left))
 	for k, i := range left {
 		ids[k] = reports[i].ID

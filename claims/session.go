@@ -60,16 +60,16 @@ func (d *Desk) begin(ctx context.Context, session job.ID, a *Ask) (store.Mode, e
 	if known && of.process.Slots[job.LaneTask] > a.Slots {
 		p.Slots = of.process.Slots
 	}
-	if known && of.lease == a.Lease && reflect.DeepEqual(of.process, p) {
+	if known && of.lease == a.lease() && reflect.DeepEqual(of.process, p) {
 		if of.fresh() {
 			return of.mode, nil
 		}
-		return d.renewed(ctx, session, a.Lease, &p)
+		return d.renewed(ctx, session, a.lease(), &p)
 	}
-	if err := d.cfg.Store.Begin(ctx, store.Session{ID: session, Process: p, Lease: a.Lease}); err != nil {
+	if err := d.cfg.Store.Begin(ctx, store.Session{ID: session, Process: p, Lease: a.lease()}); err != nil {
 		return "", d.ended(session, err)
 	}
-	return d.renewed(ctx, session, a.Lease, &p)
+	return d.renewed(ctx, session, a.lease(), &p)
 }
 
 // alive renews the lease of a worker whose claim begins to wait, so that it lasts for as long.
@@ -77,7 +77,7 @@ func (d *Desk) alive(ctx context.Context, session job.ID, a *Ask) (store.Mode, e
 	if of, known := d.heard.get(session); known && of.fresh() {
 		return of.mode, nil
 	}
-	return d.renewed(ctx, session, a.Lease, nil)
+	return d.renewed(ctx, session, a.lease(), nil)
 }
 
 // touch renews the lease of a worker that reports, if this process knows for how long.

@@ -17,19 +17,8 @@ type Worker struct {
 // As returns the worker with a secret: see [claims.SessionOf].
 func (c *Client) As(secret string) *Worker { return &Worker{c, secret} }
 
-// An Ask asks for tasks.
-type Ask struct {
-	ID     job.ID       `json:"id,omitzero"` // as in [claims.Ask]
-	Worker string       `json:"worker,omitempty"`
-	Kinds  []string     `json:"kinds"`
-	Queues []string     `json:"queues,omitempty"`
-	Slots  int          `json:"slots"`
-	Lease  job.Duration `json:"lease,omitempty"`
-	Wait   job.Duration `json:"wait,omitempty"`
-}
-
 // Claim claims tasks. Without an ID it gives the call one, so that it is repeated.
-func (w *Worker) Claim(ctx context.Context, a Ask) ([]claims.Task, error) {
+func (w *Worker) Claim(ctx context.Context, a claims.Ask) ([]claims.Task, error) {
 	if a.ID.IsZero() {
 		a.ID = job.NewID()
 	}

@@ -387,7 +387,7 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.SetLimit(ctx, job.Limit{Key: "x/*", Most: 1}); return err },
 		func() error { return c.RemoveLimit(ctx, "x/*") },
 		func() error { _, err := c.Workers(ctx); return err },
-		func() error { _, err := worker.Claim(ctx, client.Ask{Kinds: []string{"x"}, Slots: 1}); return err },
+		func() error { _, err := worker.Claim(ctx, claims.Ask{Kinds: []string{"x"}, Slots: 1}); return err },
 		func() error { _, err := worker.Renew(ctx, 0, nil); return err },
 		report("finish"), report("fail"), report("checkpoint"), report("progress"), report("log"), report("snooze"),
 		report("block"), report("cancel"), report("release"),
