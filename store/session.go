@@ -25,7 +25,7 @@ const MinLease = 10 * time.Millisecond
 type Process struct {
 	// Worker is the name of a worker that is no process of Pawl and claims by calls. Empty: it is a
 	// process of Pawl.
-	Worker string `json:"worker,omitempty"`
+	Worker  string `json:"worker,omitempty"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"` // the version of its build

@@ -78,7 +78,10 @@ func (t *tx) apply(c job.Change) (store.Applied, error) {
 		!g.Fence.Decides(&r.Job):
 		a.Outcome = store.Fenced
 		return a, nil
-	case r.N != g.N || r.Place != g.Place, c.Reports() && !c.Replaces(r.Work):
+	case r.N != g.N || r.Place != g.Place:
+		a.Outcome = store.Conflict
+		return a, nil
+	case c.Reports() && !c.Replaces(r.Work):
 		a.Outcome = store.Conflict
 		return a, nil
 	}

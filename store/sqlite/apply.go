@@ -106,7 +106,9 @@ func (t *tx) apply(r *row, c job.Change, live bool, eff *store.Effects) (store.A
 		return stands(store.Fenced), nil
 	case !g.Fence.Decides(&r.Job):
 		return stands(store.Fenced), nil
-	case r.N != g.N || r.Place != g.Place, c.Reports() && !c.Replaces(r.Work):
+	case r.N != g.N || r.Place != g.Place:
+		return stands(store.Conflict), nil
+	case c.Reports() && !c.Replaces(r.Work):
 		return stands(store.Conflict), nil
 	}
 	if c.Reports() {

@@ -527,4 +527,3 @@ func applyNone(w *world) {
 		w.Errorf("answers %+v to no change", got)
 	}
 }
-
