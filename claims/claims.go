@@ -285,14 +285,17 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 	defer over()
 	looks := 0
 	for mode == store.Work {
-		jobs, err := d.take(ctx, session, &a)
+		jobs, all, err := d.take(ctx, session, &a)
 		if err != nil {
 			return Claim{}, err
 		}
-		w.took(len(jobs) == a.Slots)
+		w.took(all)
 		if len(jobs) > 0 {
 			answer.Jobs = jobs
 			return answer, nil
+		}
+		if all {
+			continue // what it got was over, and there may be more
 		}
 		if mode, err = d.alive(ctx, session, &a); err != nil {
 			return Claim{}, err
@@ -334,37 +337,40 @@ func (a *Ask) lines() []job.QueueKind {
 // patience is how long a claim waits at most: then the worker is heard of again in time.
 func (d *Desk) patience(a *Ask) time.Duration { return a.lease() / 2 }
 
-// take makes one claim.
-func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) ([]Task, error) {
+// take makes one claim. all says that there were as many jobs as a asks for.
+func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) (jobs []Task, all bool, err error) {
 	if ctx.Err() != nil { // there is nobody to whom the jobs could go
-		return nil, context.Cause(ctx)
+		return nil, false, context.Cause(ctx)
 	}
 	rows, err := d.cfg.Store.Claim(ctx, store.Claim{
 		ID: a.ID, Session: session, Queues: a.Queues, Kinds: a.Kinds, Tenants: []string{d.cfg.Tenant},
 		Slots: map[job.Lane]int{job.LaneTask: a.Slots, job.LaneAlone: 1},
 	})
 	if err != nil {
-		return nil, d.ended(session, err)
+		return nil, false, d.ended(session, err)
 	}
 	if len(rows) > 0 {
 		d.cfg.Engine.Follow(ctx, store.Effects{}) // the history has grown
 	}
-	jobs := make([]Task, 0, len(rows))
+	jobs = make([]Task, 0, len(rows))
 	var changes []job.Change
 	for i := range rows {
 		j := &rows[i]
-		if j.Wish != "" { // it came while the job was claimed
+		switch {
+		case j.Wish != "": // it came while the job was claimed
 			changes = append(changes, d.cfg.Engine.Change(engine.Back(), j, session))
-		} else {
+		case j.Result != nil: // a run before decided it in a transaction, and died
+			changes = append(changes, d.cfg.Engine.Change(engine.Decided(j.Result), j, session))
+		default:
 			jobs = append(jobs, taskOf(j))
 		}
 	}
-	if len(changes) > 0 {
-		if _, err := d.apply(ctx, changes); err != nil {
-			return nil, err
-		}
+	if len(changes) == 0 {
+		return jobs, len(rows) >= a.Slots, nil
 	}
-	return jobs, nil
+	a.ID = job.NewID() // that claim has been answered
+	_, err = d.apply(ctx, changes)
+	return jobs, len(rows) >= a.Slots, err
 }
 
 // apply makes changes, and follows their effects.

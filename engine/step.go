@@ -329,6 +329,14 @@ func Done(result json.RawMessage) Outcome {
 	}
 }
 
+// Decided is [Done] with a result that may be empty JSON, which is none.
+func Decided(result json.RawMessage) Outcome {
+	if s := string(result); s == "null" || s == "{}" {
+		result = nil
+	}
+	return Done(result)
+}
+
 // Back gives the job back as if it had never been claimed. A step that was told to stop returns it.
 func Back() Outcome { return Outcome{} }
 

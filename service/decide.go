@@ -63,7 +63,7 @@ func (t *TaskRun) decided(ctx context.Context) *engine.Outcome {
 		out := engine.Back() // whoever has the job next knows
 		return &out
 	case j.Result != nil:
-		out := ends(j.Result)
+		out := engine.Decided(j.Result)
 		return &out
 	}
 	return nil
@@ -88,12 +88,4 @@ func (t *TaskRun) pass(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// ends is the outcome of a task that has a result.
-func ends(result json.RawMessage) engine.Outcome {
-	if s := string(result); s == "null" || s == "{}" {
-		result = nil
-	}
-	return engine.Done(result)
 }

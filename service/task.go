@@ -297,7 +297,7 @@ type handling struct {
 // Step implements [engine.Kind].
 func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	if r.Job.Result != nil { // of a run that committed it and died
-		return ends(r.Job.Result)
+		return engine.Decided(r.Job.Result)
 	}
 	ctx, end := h.limited(ctx)
 	defer end(nil)
@@ -327,7 +327,7 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	if err != nil {
 		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
 	}
-	return ends(result)
+	return engine.Decided(result)
 }
 
 // finish lets nothing be reported any more.
