@@ -20,7 +20,8 @@ type scheduler struct{ *runnerfake.Runner }
 
 func (scheduler) Traits() runner.Traits { return runner.Traits{Limits: true, Queues: true} }
 
-// A launch that waits in a queue is QUEUED, and its history says why.
+// A launch that waits in a queue is QUEUED, and one that runs is RUNNING. Its history says why, and
+// where.
 func TestQueue(t *testing.T) {
 	var f *runnerfake.Runner
 	h := open(t, func(p *parts) {
@@ -38,13 +39,18 @@ func TestQueue(t *testing.T) {
 		release()
 		h.until(id, says(reason))
 	}
+	for _, where := range []string{"on n1", "on n2"} { // it may be run again elsewhere
+		f.Lie(k, runner.Status{State: runner.Active, Reason: where})
+		h.until(id, says(where))
+	}
 	f.Truth(k)
-	h.until(id, state(job.Running))
 	h.pass(gate)
 	if j := h.end(id); j.Code != job.ProgramFailed {
 		t.Errorf("%s %s %s", j.State, j.Code, j.Message)
 	}
-	for _, want := range []string{"QUEUED  waits for resources", "QUEUED  waits for its turn", "RUNNING"} {
+	for _, want := range []string{
+		"QUEUED  waits for resources", "QUEUED  waits for its turn", "RUNNING  on n1", "RUNNING  on n2",
+	} {
 		if got := h.history(id); strings.Count(got, want) != 1 {
 			t.Errorf("not once %q in\n%s", want, got)
 		}

@@ -438,7 +438,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 // goesOn takes in how a program does that is not over: whether it is queued, and how much of its
 // time is left.
 func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
-	e := job.Entry{State: job.Running}
+	e := job.Entry{State: job.Running, Message: s.Reason}
 	if s.State == runner.Queued {
 		e = job.Entry{State: job.Queued, Message: s.Reason}
 		if !s.Expected.IsZero() {
@@ -449,7 +449,8 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 		x.lookIn(reasonSoon, w)
 	}
 	later := s.Expected.Sub(w.expected).Abs() > expectedStep && !s.Expected.IsZero()
-	if e.State != w.row.State || e.State == job.Queued && (later || !strings.HasPrefix(w.row.Message, s.Reason)) {
+	news := !strings.HasPrefix(w.row.Message, s.Reason) && (e.State == job.Queued || w.row.Wish == "")
+	if e.State != w.row.State || news || later {
 		if _, err := x.move(ctx, w, w.progress, e); err != nil {
 			return err
 		}

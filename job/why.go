@@ -84,6 +84,8 @@ func (j *Job) Stands(now time.Time, served bool) string {
 			return "its program runs, or has ended meanwhile"
 		case j.State == Queued:
 			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
+		case j.Message != "":
+			return "its program runs: " + j.Message
 		}
 		return "its program runs"
 	case Recovery:

@@ -18,6 +18,7 @@ func TestWhy(t *testing.T) {
 		want   string
 	}{
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, true, "its program runs"},
+		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Message: "job 7 on n1"}, true, "its program runs: job 7 on n1"},
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause}, true, "its program is suspended"},
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor)}, true, "the scheduler of its system has it," + since},
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for free resources"}, true, "waits for free resources"},

@@ -327,7 +327,8 @@ type Status struct {
 	// Cause is why a scheduler ended it; "" if that is not known, or if it ended by itself. It may be
 	// set when State is Ended or Lost.
 	Cause job.Code
-	// Reason says for people why the launch is Queued; "" if that is not known.
+	// Reason says for people why the launch is Queued; or where it is Active, by the words of a
+	// scheduler. "" if that is not known.
 	Reason string
 	// Expected is when a launch that is Queued is expected to begin; zero if that is not known.
 	Expected time.Time

@@ -133,6 +133,30 @@ func TestALaunchThatWaits(t *testing.T) {
 	}
 }
 
+// A launch that runs says where: by its script as soon as it has begun, and by squeue in the same words.
+func TestALaunchThatRuns(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "sleep 600")
+	h := b.launch(t, k, p)
+	want := "Slurm job " + idOf(t, b, h) + " in partition debug on "
+	until(t, "its script has told", func() bool {
+		by, ok, err := b.runner.Roomed(t.Context(), k, 0)
+		return err == nil && ok && strings.HasPrefix(whereOf(by), want)
+	})
+	by, _, err := b.runner.Roomed(t.Context(), k, 0)
+	if err != nil || len(whereOf(by)) == len(want) {
+		t.Errorf("no node: %q, %v", by.Rest, err)
+	}
+	until(t, "squeue has told", func() bool { return !b.status(t, h).Started.IsZero() })
+	if s := b.status(t, h); s.State != runner.Active || s.Reason != whereOf(by) {
+		t.Errorf("%+v, not %q", s, whereOf(by))
+	}
+	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is over", func() bool { return b.status(t, h).State == runner.Ended })
+}
+
 // What Slurm takes and can never run is canceled, and says so.
 func TestALaunchThatCanNeverBegin(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))

@@ -48,7 +48,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	begun, _, err := r.taken(ctx, l)
+	_, begun, _, err := r.taken(ctx, l)
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case there && w.Phase() == squeue.Waits && !news:
 		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Expected: w.Start}, nil
 	case there && w.Phase() == squeue.Runs:
-		return runner.Status{State: runner.Active, Started: w.Start}, nil
+		return runner.Status{State: runner.Active, Reason: w.Running(), Started: w.Start}, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
@@ -159,7 +159,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	if err != nil && job.KindOf(err) != job.Corrupt {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
-	begun, revoked, err := r.taken(ctx, l)
+	by, begun, revoked, err := r.taken(ctx, l)
 	failed := there && w.State == "FAILED" // Slurm says so of a script that gave up
 	switch {
 	case err != nil:
@@ -170,7 +170,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
 	case !there && !r.queue.missing(s, l), there && w.Phase() != squeue.Over:
 		if begun {
-			return runner.Status{State: runner.Active}, nil
+			return runner.Status{State: runner.Active, Reason: whereOf(by)}, nil
 		}
 		return runner.Status{State: runner.Queued}, nil
 	}
@@ -237,12 +237,19 @@ func (r *Runner) end(ctx context.Context, l *launch) (*runner.End, error) {
 	return r.EndOf(ctx, l.Handle, run)
 }
 
-// taken reports whether a script took a launch, or whether that was revoked.
-func (r *Runner) taken(ctx context.Context, l *launch) (begun, revoked bool, err error) {
-	if _, ok, err := r.Roomed(ctx, l.Key, 0); err != nil || ok {
-		return ok, false, err
+// taken reports whether a script took a launch, and which did so last, or whether that was revoked.
+func (r *Runner) taken(ctx context.Context, l *launch) (by spool.Taker, begun, revoked bool, err error) {
+	run, err := r.Newest(ctx, l.Key)
+	if err != nil {
+		return by, false, false, err
+	}
+	for ; run >= 0; run-- { // one that begins at this moment has not said so yet
+		if by, begun, err = r.Roomed(ctx, l.Key, run); err != nil || begun {
+			return by, begun, false, err
+		}
 	}
 	words, err := r.Read(ctx, l.own("taken"))
 	revoked = words.Is("revoked", 1)
-	return words != nil && !revoked, revoked, err
+	by, _ = words.Taker()
+	return by, words != nil && !revoked, revoked, err
 }

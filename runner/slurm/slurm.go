@@ -22,7 +22,8 @@
 // with O_EXCL as its last act before the program. As it may stop in the middle, it first says who it
 // is in a file of its own:
 //
-//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name> <nodes>"
+//	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name>
+//	                      <nodes> <partition> <list of nodes>"
 //
 // A launcher links launch.<a>.<n>, calls sbatch once, and links "submitted". Settle links "revoke"
 // if it finds no job of that name, and then "revoked". Whoever loses reads what stands there.
@@ -69,6 +70,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // Config configures a Runner.
@@ -307,6 +309,14 @@ func nameOf(t spool.Taker) string {
 		return t.Rest[3]
 	}
 	return ""
+}
+
+// whereOf says where a launch runs that was taken; "" if its script does not tell.
+func whereOf(t spool.Taker) string {
+	if len(t.Rest) < 7 {
+		return ""
+	}
+	return squeue.Row{ID: t.Rest[0], Partition: t.Rest[5], Nodes: t.Rest[6]}.Running()
 }
 
 // Past tells what the host knows of a job.

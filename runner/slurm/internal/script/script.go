@@ -12,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // Directives returns those of a launch, but for its name.
@@ -60,12 +61,13 @@ func Directives(q job.Resources) (string, error) {
 	return b.String(), wrong
 }
 
-// begin are the lines of a script before it takes the launch. The %s are the time when it was armed and
-// the number of the message without its run.
+// begin are the lines of a script before it takes the launch. The %s are the time when it was armed,
+// how much is told of the list of its nodes, and the number of the message without its run.
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
-nodes=${SLURM_JOB_NUM_NODES:-1} me="$me $nodes"
+nodes=${SLURM_JOB_NUM_NODES:-1}
+me="$me $nodes ${SLURM_JOB_PARTITION:-} $(printf %%.%ds "${SLURM_JOB_NODELIST:-}")"
 unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
 	SLURM_ARRAY_TASK_STEP # the program is not to see whether others like it were submitted with it
 
@@ -215,7 +217,7 @@ func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (st
 		return "", err
 	}
 	first := runner.EndName(k, 0)
-	return head + fmt.Sprintf(begin, armed, first[:len(first)-1]) + spool.MakeRoom + take + spool.Stay +
+	return head + fmt.Sprintf(begin, armed, squeue.MaxNodes+1, first[:len(first)-1]) + spool.MakeRoom + take + spool.Stay +
 		"trap 'asked=yes' TERM\ntrue 2>/dev/null >\"$spool/" + spool.Begun + "$name\"\n" + keeper + tail +
 		"exit $code\n", nil
 }

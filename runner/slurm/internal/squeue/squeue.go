@@ -20,7 +20,11 @@ type Row struct {
 	Start     time.Time // when it began, or is expected to begin; zero: not known
 	End       time.Time
 	Partition string
+	Nodes     string // where it runs, as Slurm lists them; it may be cut
 }
+
+// MaxNodes is how much is told of a list of nodes, in bytes.
+const MaxNodes = 100
 
 // fields are the columns of squeue that are asked for, with their widths.
 var fields = []struct {
@@ -36,6 +40,7 @@ var fields = []struct {
 	{"StartTime", 16},
 	{"EndTime", 16},
 	{"Partition", 64},
+	{"NodeList", MaxNodes + 1},
 }
 
 // Command asks for all jobs of the account.
@@ -72,7 +77,7 @@ func Parse(out string) (a Answer, ok bool) {
 	}
 	for line := range strings.Lines(rest) {
 		line = strings.TrimRight(line, "\n")
-		var f [9]string
+		var f [10]string
 		for i, c := range fields {
 			n := min(c.width, len(line))
 			f[i], line = strings.TrimSpace(line[:n]), line[n:]
@@ -84,7 +89,7 @@ func Parse(out string) (a Answer, ok bool) {
 		exit, _ := strconv.Atoi(f[4])
 		w := Row{
 			ID: strings.Clone(f[0]), State: word(f[2]), Reason: word(f[3]), Exit: exit, Submitted: moment(f[5]),
-			Start: moment(f[6]), End: moment(f[7]), Partition: word(f[8]),
+			Start: moment(f[6]), End: moment(f[7]), Partition: word(f[8]), Nodes: word(f[9]),
 		}
 		name := strings.Clone(f[1])
 		if isTask {
@@ -182,12 +187,32 @@ func (w Row) String() string {
 	return s
 }
 
+// Running says where a job runs.
+func (w Row) Running() string {
+	s := "Slurm job " + w.ID
+	if w.Partition != "" {
+		s += " in partition " + w.Partition
+	}
+	switch {
+	case len(w.Nodes) > MaxNodes:
+		s += " on " + w.Nodes[:MaxNodes] + "…"
+	case w.Nodes != "":
+		s += " on " + w.Nodes
+	}
+	return s
+}
+
 // Waiting says why a job waits.
 func (w Row) Waiting() string {
 	s := "Slurm job " + w.ID + " in partition " + w.Partition + " waits"
-	if why, ok := reasons[w.Reason]; ok {
+	switch why := reasons[w.Reason]; {
+	case why != "":
 		s += " " + why
-	} else if w.Reason != "" && w.Reason != "None" {
+	case strings.HasPrefix(w.Reason, "QOS"):
+		s += " because of a limit of its QOS (" + w.Reason + ")"
+	case strings.HasPrefix(w.Reason, "Assoc"), strings.HasPrefix(w.Reason, "Max"):
+		s += " because of a limit of its account (" + w.Reason + ")"
+	case w.Reason != "" && w.Reason != "None":
 		s += " (" + w.Reason + ")"
 	}
 	return s
@@ -212,5 +237,7 @@ var reasons = map[string]string{
 	"QOSMaxJobsPerUserLimit": "until fewer jobs of this user run",
 	"AssocMaxJobsLimit":      "until fewer jobs of this account run",
 	"NodeDown":               "for a node that is down",
+	"JobArrayTaskLimit":      "until fewer tasks of its array run",
+	"Cleaning":               "until Slurm has tidied up after an earlier run of it",
 	"BadConstraints":         "and cannot run: no node has what it asks for",
 }

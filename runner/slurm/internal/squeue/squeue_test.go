@@ -19,25 +19,26 @@ func line(words ...string) string {
 	return text + "\n"
 }
 
-var heading = line("JOBID", "NAME", "STATE", "REASON", "EXIT_CODE", "SUBMIT_TIME", "START_TIME", "END_TIME", "PARTITION")
+var heading = line("JOBID", "NAME", "STATE", "REASON", "EXIT_CODE", "SUBMIT_TIME", "START_TIME", "END_TIME", "PARTITION", "NODELIST")
 
 // What squeue prints is read by its columns.
 func TestParse(t *testing.T) {
-	got, ok := Parse(heading + line("12_3", "ARRAY", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug") +
+	got, ok := Parse(heading + line("12_3", "ARRAY", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug", "") +
 		"slurm_load_jobs error\n" +
-		line("7", "OLD", "FAILED", "NonZeroExitCode", "768", "1795844900", "1795844901", "1795844902", "debug") +
-		line("8", "OLD", "RUNNING", "None", "0", "1795844910", "1795844911", "N/A", "debug") +
-		line("9", "BAD", "FAILED", "NonZeroExitCode", "768", "1795844900", "1795844901", "1795844902", "debug") +
-		line("JOBID", "NAME", "STATE", "REASON", "EXIT_CODE", "SUBMIT_TIME", "START_TIME", "END_TIME", "PARTITION"))
+		line("7", "OLD", "FAILED", "NonZeroExitCode", "768", "1795844900", "1795844901", "1795844902", "debug", "n1") +
+		line("8", "OLD", "RUNNING", "None", "0", "1795844910", "1795844911", "N/A", "debug", "n[1-2,4]") +
+		line("9", "BAD", "FAILED", "NonZeroExitCode", "768", "1795844900", "1795844901", "1795844902", "debug", "n1") +
+		line("JOBID", "NAME", "STATE", "REASON", "EXIT_CODE", "SUBMIT_TIME", "START_TIME", "END_TIME", "PARTITION", "NODELIST"))
 	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
 	want := Answer{map[string]Row{
 		"ARRAY_3": {ID: "12_3", State: "PENDING", Reason: "Resources", Submitted: at(1795844903), Partition: "debug"},
 		"OLD": {
 			ID: "8", State: "RUNNING", Reason: "None", Submitted: at(1795844910), Start: at(1795844911), Partition: "debug",
+			Nodes: "n[1-2,4]",
 		},
 		"BAD": {
 			ID: "9", State: "FAILED", Reason: "NonZeroExitCode", Exit: 768, Submitted: at(1795844900), Start: at(1795844901),
-			End: at(1795844902), Partition: "debug",
+			End: at(1795844902), Partition: "debug", Nodes: "n1",
 		},
 	}, map[string]bool{"ARRAY": true}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Answer{})); diff != "" || !ok {
@@ -45,6 +46,28 @@ func TestParse(t *testing.T) {
 	}
 	if s := got.rows["BAD"].String(); s != "Slurm job 9 is FAILED (NonZeroExitCode), exit code 3" {
 		t.Error(s)
+	}
+}
+
+// What Slurm says of a job is told in words, with its own where there are none.
+func TestWords(t *testing.T) {
+	many := strings.Repeat("n[1-2],", 50)
+	a, _ := Parse(heading + line("1", "MANY", "RUNNING", "None", "0", "1", "1", "N/A", "debug", many))
+	for got, want := range map[string]string{
+		a.rows["MANY"].Running(): "Slurm job 1 in partition debug on " + many[:MaxNodes] + "…",
+		Row{ID: "12_3", Partition: "debug", Nodes: "n[1-2,4]"}.Running(): "Slurm job 12_3 in partition debug on n[1-2,4]",
+		Row{ID: "7"}.Running(): "Slurm job 7",
+		Row{ID: "7", Partition: "long", Reason: "None"}.Waiting():      "Slurm job 7 in partition long waits",
+		Row{ID: "7", Partition: "long", Reason: "Resources"}.Waiting(): "Slurm job 7 in partition long waits for free resources",
+		Row{ID: "7", Partition: "long", Reason: "QOSGrpCpuLimit"}.Waiting(): "Slurm job 7 in partition long waits because of " +
+			"a limit of its QOS (QOSGrpCpuLimit)",
+		Row{ID: "7", Partition: "long", Reason: "AssocGrpGRES"}.Waiting(): "Slurm job 7 in partition long waits because of " +
+			"a limit of its account (AssocGrpGRES)",
+		Row{ID: "7", Partition: "long", Reason: "Prolog"}.Waiting(): "Slurm job 7 in partition long waits (Prolog)",
+	} {
+		if got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
 	}
 }
 
@@ -63,8 +86,8 @@ func TestNoAnswer(t *testing.T) {
 // Slurm keeps no record of a task that is canceled while it waits, and one of all that are canceled
 // together.
 func TestTasksThatAreGone(t *testing.T) {
-	a, _ := Parse(heading + line("12_3", "ARRAY", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug") +
-		line("13", "WHOLE", "CANCELLED", "None", "0", "1795844903", "N/A", "N/A", "debug"))
+	a, _ := Parse(heading + line("12_3", "ARRAY", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug", "") +
+		line("13", "WHOLE", "CANCELLED", "None", "0", "1795844903", "N/A", "N/A", "debug", ""))
 	for name, want := range map[string]struct {
 		removed bool
 		cause   job.Code
@@ -79,7 +102,7 @@ func TestTasksThatAreGone(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(line("12_3", "TOKEN", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug"))
+	f.Add(line("12_3", "TOKEN", "PENDING", "Resources", "0", "1795844903", "N/A", "N/A", "debug", ""))
 	f.Add("1\n\n  \x00")
 	f.Fuzz(func(t *testing.T, out string) {
 		a, ok := Parse(heading + out)
@@ -90,7 +113,7 @@ func FuzzParse(f *testing.F) {
 			if name == "" || w.State == "" || strings.TrimSpace(w.ID) == "" {
 				t.Errorf("%q: %+v", name, w)
 			}
-			_, _, _ = w.Waiting(), w.Phase(), w.String()
+			_, _, _, _ = w.Waiting(), w.Running(), w.Phase(), w.String()
 		}
 	})
 }
