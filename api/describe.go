@@ -113,10 +113,10 @@ var says = map[string]map[string]string{
 		"created": "When it was submitted.",
 		"since": "When its custody began; for a job that waits in a line: since when it has waited " +
 			"for its turns.", "due": "When its gate opens.", "ended": "When it ended.",
-		"code":    "Why it ended, or what blocks it.",
+		"code": "Why it ended, or what blocks it.",
 		"message": "The same in words, with what to do next; while a scheduler has its program: where " +
 			"that waits or runs. 4 KiB at most, 512 bytes in lists.",
-		"parent":  "Its parent job.", "needs": "How many jobs must end first.",
+		"parent": "Its parent job.", "needs": "How many jobs must end first.",
 		"limits":      "The keys whose turns it takes.",
 		"order":       "The key of its order: order/ and the key in its spec.",
 		"line":        "The key for whose turn it waits.",
