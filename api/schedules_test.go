@@ -30,8 +30,10 @@ var scheduleTries = map[string][]try{
 		{path: "/v1/schedules/none/run", status: 404},
 	},
 	"next-of-schedule": {
-		{path: "/v1/schedules/weekly/next", status: 200}, {path: "/v1/schedules/weekly/next?count=3", status: 200},
-		{path: "/v1/schedules/weekly/next?count=101", status: 422}, {path: "/v1/schedules/none/next", status: 404},
+		{path: "/v1/schedules/weekly/next", status: 200},
+		{path: "/v1/schedules/weekly/next?count=3", status: 200},
+		{path: "/v1/schedules/weekly/next?count=101", status: 422},
+		{path: "/v1/schedules/none/next", status: 404},
 	},
 	"enable-schedule":  {{path: "/v1/schedules/weekly/enable", status: 200}, {path: "/v1/schedules/none/enable", status: 404}},
 	"disable-schedule": {{path: "/v1/schedules/weekly/disable", status: 200}, {path: "/v1/schedules/none/disable", status: 404}},

@@ -140,7 +140,9 @@ func Report(id ID, from Guard, work json.RawMessage) Change {
 func (c *Change) Reports() bool { return len(c.Path) == 0 }
 
 // Replaces reports whether a report that passes its guard may take the place of work.
-func (c *Change) Replaces(work json.RawMessage) bool { return c.Was == nil || string(c.Was) == string(work) }
+func (c *Change) Replaces(work json.RawMessage) bool {
+	return c.Was == nil || string(c.Was) == string(work)
+}
 
 // checkReport is Check for a report.
 func (c *Change) checkReport() error {

@@ -164,7 +164,7 @@ func TestFinishInRefused(t *testing.T) {
 			return 0, err
 		}
 		tx := a.begin(j.Args.N)
-		defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has failed
+		defer tx.Rollback(context.WithoutCancel(ctx))
 		err := j.FinishIn(context.WithoutCancel(ctx), postgres.In(tx), 7)
 		if job.KindOf(err) != job.Fenced {
 			t.Errorf("order %d: the answer is %v", j.Args.N, err)

@@ -187,8 +187,8 @@ func TestSteers(t *testing.T) {
 				t.Errorf("the panic is %v", p)
 			}
 		}()
-		sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error { //nolint:errcheck // it panics
-			insert(ctx, tx, 1) //nolint:errcheck // seen below
+		sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			insert(ctx, tx, 1)
 			panic("boom")
 		})
 	}()

@@ -159,7 +159,7 @@ func (l *loan) end() {
 	defer l.mu.Unlock()
 	l.over = true
 	for _, r := range l.open {
-		r.Close() //nolint:errcheck // only reading
+		r.Close()
 	}
 }
 

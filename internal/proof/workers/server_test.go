@@ -173,7 +173,7 @@ func (sv *server) kill(s *site) {
 	if err := sv.cmd.Process.Kill(); err != nil {
 		s.Fatal(err)
 	}
-	sv.cmd.Wait() //nolint:errcheck // it was killed
+	sv.cmd.Wait()
 	sv.end = func() {}
 }
 
