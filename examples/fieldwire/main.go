@@ -41,16 +41,10 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	defer svc.Close()
-	process.Handle(svc, func(ctx context.Context, j *pawl.Job[blog]) (string, error) {
-		return fmt.Sprintf("blog %d, processed by job %s", j.Args.ID, j.ID().Short()), j.Heartbeat(ctx)
-	})
-	var handles []*pawl.Handle[string]
-	for i := range 9 { // three blogs change three times each
-		h, err := process.Enqueue(ctx, svc, blog{i % 3}, pawl.After(100*time.Millisecond))
-		if err != nil {
-			return err
-		}
-		handles = append(handles, h)
+	process.Handle(svc, handle)
+	handles, err := changes(ctx, svc)
+	if err != nil {
+		return err
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -65,4 +59,20 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	}
 	stop()
 	return <-ended
+}
+
+func handle(ctx context.Context, j *pawl.Job[blog]) (string, error) {
+	return fmt.Sprintf("blog %d, processed by job %s", j.Args.ID, j.ID().Short()), j.Heartbeat(ctx)
+}
+
+// changes enqueues what changes of blogs ask for: three blogs change three times each.
+func changes(ctx context.Context, svc *pawl.Service) (handles []*pawl.Handle[string], err error) {
+	for i := range 9 {
+		h, err := process.Enqueue(ctx, svc, blog{i % 3}, pawl.After(100*time.Millisecond))
+		if err != nil {
+			return nil, err
+		}
+		handles = append(handles, h)
+	}
+	return handles, nil
 }

@@ -61,6 +61,7 @@ var allowed = map[string][]string{
 	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},
 	"sqlite":   {"", "job", "store", "broker"},
+	"pawltest": {"", "job", "store", "broker"},
 
 	"auth": {"job"}, // who calls; jobs are looked up for it
 
@@ -84,6 +85,7 @@ var (
 	sources = map[string][]string{
 		"postgres": {"store/postgres", "broker/pgnotify"},
 		"sqlite":   {"store/sqlite", "broker/local"},
+		"pawltest": {"store/fake", "broker/local"},
 	}
 
 	// commands are the program pawl above that.
