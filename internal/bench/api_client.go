@@ -13,9 +13,12 @@ import (
 )
 
 // request writes a request with which nothing has to be done but to send it.
-func request(method, target, body string) []byte {
+func request(method, target, body string, headers ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: pawl\r\n", method, target)
+	for _, h := range headers {
+		b.WriteString(h + "\r\n")
+	}
 	if body != "" {
 		fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}

@@ -41,7 +41,7 @@ func TestBench(t *testing.T) {
 				"sql_jobs_per_second", "sql_submit_per_second",
 				"sql_limit_per_second", "ratio_to_sql", "cpu_us_per_job", "sql_cpu_us_per_job",
 				"statements_per_job", "rss_mb",
-				"jobs_per_second_rounds", "sql_jobs_per_second_rounds",
+				"jobs_per_second_rounds", "sql_jobs_per_second_rounds", "http",
 			},
 			want: map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2, "kept": 20},
 			positive: []string{
@@ -126,7 +126,7 @@ func TestBench(t *testing.T) {
 	t.Run("for people", func(t *testing.T) {
 		out := benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir",
 			t.TempDir()).String()
-		for _, want := range []string{"pawl:", "bare SQL:", "ratio:", "10 no-op tasks", "GOMAXPROCS", "file system:"} {
+		for _, want := range []string{"pawl:", "bare SQL:", "ratio:", "over HTTP:", "lost 0, twice 0", "10 no-op tasks", "GOMAXPROCS", "file system:"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is missing in:\n%s", want, out)
 			}

@@ -40,7 +40,11 @@ The two take turns, each on a fresh database, --rounds times. With --db there is
 count: a server that is new writes the files of its log for the first time, and only then uses them again. Figures are
 medians; ratio_to_sql is the median of the rounds' own ratios, since a round's two halves share the state of a busy
 machine; sql_limit_per_second is the best round of bare SQL. cpu_us_per_job is what this process used on all cores,
-garbage collection included: it says more than the clock where others use the machine.`,
+garbage collection included: it says more than the clock where others use the machine.
+
+At the end the same tasks are claimed by --workers workers over HTTP, as a program in another language would: each has one
+connection to the API, claims up to its part of --slots, and finishes these with one call. They share the cores with the
+service.`,
 		Example: "  pawl bench tasks --jobs 20000 --rounds 5",
 	}, b.measure)
 	cmd.Int(&b.jobs, "jobs", 100_000, 1, 10_000_000, "tasks in each round")
@@ -51,15 +55,16 @@ garbage collection included: it says more than the clock where others use the ma
 		"submit all tasks before the service runs, and measure from then on")
 	cmd.Int(&b.kept, "kept", 0, 0, 100_000_000,
 		"jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
+	cmd.Int(&b.workers, "workers", 4, 0, 1000, "workers that claim over HTTP; 0: this is not measured")
 	cmd.Timeout(10 * time.Minute)
 	cmd.Profile(&b.profile, "a CPU profile of Pawl's part of the first round")
 	return cmd.Command
 }
 
 type tasksBench struct {
-	jobs, slots, batch, rounds, kept int
-	later                            bool
-	profile                          string
+	jobs, slots, batch, rounds, kept, workers int
+	later                                     bool
+	profile                                   string
 }
 
 // noop is the kind of the tasks that are measured, and noopArgs what they are given.
@@ -97,6 +102,8 @@ type taskFigures struct {
 	RSS                float64   `json:"rss_mb"`
 	EachJobsPerSecond  []float64 `json:"jobs_per_second_rounds"`
 	EachSQLPerSecond   []float64 `json:"sql_jobs_per_second_rounds"`
+
+	HTTP *httpFigures `json:"http,omitempty"`
 	Machine
 }
 
@@ -109,6 +116,10 @@ func (f *taskFigures) Rows(row func(name, format string, args ...any)) {
 	row("ratio", "%.0f %% of bare SQL", 100*f.RatioToSQL)
 	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob,
 		f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
+	if h := f.HTTP; h != nil {
+		row("over HTTP", "%.0f jobs/s by %d workers of %d slots in all: %.0f %% of those in the process; lost %d, twice %d",
+			h.TasksPerSecond, h.Workers, h.Slots, 100*h.Ratio, h.Lost, h.Twice)
+	}
 	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs,
 		f.Slots, f.Batch, f.Rounds, f.Kept)
 }
@@ -143,6 +154,15 @@ func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, erro
 	f.SQLJobsPerSecond, f.SQLSubmitPerSecond = Median(f.EachSQLPerSecond), Rounded(Median(sqlSubmits), 1)
 	f.SQLLimitPerSecond, f.RatioToSQL = slices.Max(f.EachSQLPerSecond), Rounded(Median(ratios), 3)
 	f.CPUPerJob, f.SQLCPUPerJob = Rounded(Median(cpu), 1), Rounded(Median(sqlCPU), 1)
+	if b.workers == 0 {
+		return f, nil
+	}
+	var err error
+	if f.HTTP, err = b.overHTTP(ctx, m, filepath.Join(m.Dir, "http")); err != nil {
+		return nil, fmt.Errorf("workers over HTTP: %w", err)
+	}
+	f.HTTP.InProcessPerSecond = f.JobsPerSecond
+	f.HTTP.Ratio = Rounded(f.HTTP.TasksPerSecond/f.JobsPerSecond, 3)
 	return f, nil
 }
 
