@@ -35,7 +35,8 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 // WithTx runs f in a transaction in the database of a service, which is that of [At]. The program may
 // have tables of its own there. The transaction commits if f returns nil, and nothing has happened
 // otherwise. Everybody else who writes waits for f, so it may take a third of a lease, 5 s by default,
-// and is undone then.
+// and is undone then. What f itself writes elsewhere would wait, too: in f, enqueue with [In], and
+// keep checkpoints before.
 func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, tx *Tx) error) error {
 	st, ok := svc.Database().Store.(*sqlite.Store)
 	if !ok {
