@@ -50,7 +50,9 @@ func (c Clock) CatchUpNone() Clock {
 // starts: what is there already stays, and goes on counting, unless the call says something else.
 // A schedule that somebody paused stays paused. It is deleted with [service.Service.Schedules]. The
 // options are those of each job; [Job.Due] tells it when it was due.
-func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clock, args A, options ...EnqueueOption) error {
+func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clock, args A,
+	options ...EnqueueOption,
+) error {
 	spec, err := t.spec(args)
 	if err != nil {
 		return err

@@ -205,7 +205,7 @@ func checkData(path string, data json.RawMessage, most int) error {
 }
 
 func keep(h Held, verb string, set func(*Work)) Report {
-	return Report{Held: h, verb: verb, change: func(_ context.Context, _ *Desk, j *job.Job, session job.ID) (*job.Change, error) {
+	change := func(_ context.Context, _ *Desk, j *job.Job, session job.ID) (*job.Change, error) {
 		w := ReadWork(j)
 		set(&w)
 		b, err := json.Marshal(w)
@@ -215,7 +215,8 @@ func keep(h Held, verb string, set func(*Work)) Report {
 		c := job.Report(j.ID, j.Guard(job.Fence{Session: session}), b)
 		c.Was = append([]byte{}, j.Work...)
 		return &c, nil
-	}}
+	}
+	return Report{Held: h, verb: verb, change: change}
 }
 
 // Log writes an event into the history of the job.

@@ -115,7 +115,8 @@ func (r *Run) work() {
 	}
 	defer func() {
 		if !over { // by runtime.Goexit, as testing's FailNow does
-			hand(Retry(job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}).change(r.s.e, &r.Job, r.Fence()))
+			ended := job.Entry{Code: job.TaskPanicked, Message: "the handler ended its goroutine"}
+			hand(Retry(ended).change(r.s.e, &r.Job, r.Fence()))
 		}
 	}()
 	kind := r.s.e.cfg.Kinds[r.Job.Kind]

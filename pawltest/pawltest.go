@@ -72,7 +72,9 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 
 // Work enqueues a job, runs the service until that job has ended, and returns its result. It is for a
 // service that does not run.
-func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (R, error) {
+func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (
+	R, error,
+) {
 	t.Helper()
 	h, err := task.Enqueue(t.Context(), svc, args, options...)
 	if err != nil {

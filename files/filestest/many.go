@@ -37,7 +37,9 @@ func readMany(t *testing.T, f files.FS, dir string) {
 	if l, ok := f.(files.Linker); ok {
 		must(t, l.Symlink(t.Context(), names[1], path.Join(work, "link")))
 	}
-	for _, name := range []string{work, path.Join(work, "absent"), path.Join(work, "large"), path.Join(work, "link"), "relative"} {
+	for _, name := range []string{
+		work, path.Join(work, "absent"), path.Join(work, "large"), path.Join(work, "link"), "relative",
+	} {
 		if _, err := r.ReadMany(t.Context(), []string{names[1], name}); err == nil {
 			t.Errorf("%s was read", name)
 		}

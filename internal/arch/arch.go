@@ -56,7 +56,8 @@ var allowed = map[string][]string{
 	"schedule": {"job", "store", "broker", "engine", "internal/…"},
 	"claims":   {"job", "store", "engine", "internal/…"},
 	"service": {
-		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "claims", "internal/…",
+		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "claims",
+		"internal/…",
 	},
 	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},

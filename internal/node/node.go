@@ -241,7 +241,8 @@ func programs(ctx context.Context, dir string, h host.Host, log *slog.Logger) (a
 	c := Places(dir)
 	c.Local.Host = h
 	var err error
-	c.Local.Runner, err = backends.runners[job.RunnerProcess](ctx, h, filepath.Join(dir, "ends"), filepath.Join(dir, "past"), log)
+	ends, past := filepath.Join(dir, "ends"), filepath.Join(dir, "past")
+	c.Local.Runner, err = backends.runners[job.RunnerProcess](ctx, h, ends, past, log)
 	return c, err
 }
 
