@@ -25,8 +25,8 @@ func (c Clock) In(zone string) Clock {
 	return c
 }
 
-// Overlapping returns c that enqueues a job even if the one before has not ended. By default it does
-// not.
+// Overlapping returns c that enqueues a job even if the one before has not ended. By default it
+// does not.
 func (c Clock) Overlapping() Clock {
 	c.s.Overlap = job.OverlapAllow
 	return c

@@ -13,8 +13,8 @@ import (
 )
 
 // A Task declares a kind of job whose arguments are A and whose result is R. Both are written as
-// JSON. Only Kind is required. A declaration never changes: the code that enqueues and the code that
-// handles share it.
+// JSON. Only Kind is required. A declaration never changes: the code that enqueues and the code
+// that handles share it.
 type Task[A, R any] struct {
 	// Kind is its name in the database: up to 64 of A-Z a-z 0-9 . _ -.
 	Kind string

@@ -174,7 +174,7 @@ type reportBody[T any] struct {
 	Jobs []T `json:"jobs" minItems:"1" maxItems:"1000"`
 }
 
-// reported is the answer to a report of which all was written down.
+// reported is the answer to a report that was written down whole.
 type reported struct {
 	// What became of each task of the request, in its order.
 	Jobs []claims.Answer `json:"jobs"`
@@ -182,7 +182,8 @@ type reported struct {
 
 type reportOutput struct{ Body reported }
 
-// report registers an operation that takes reports. more is what an example has beside id and epoch.
+// report registers an operation that takes reports. more is what an example has beside id and
+// epoch.
 func report[T any, R interface {
 	*T
 	Report() (claims.Report, error)
@@ -226,12 +227,13 @@ type reportError struct {
 }
 
 func (e *reportError) Error() string {
-	return fmt.Sprintf("%d of %d tasks are refused, the first of them because %s", len(e.problems), len(e.answers), e.first)
+	return fmt.Sprintf("%d of %d tasks are refused, the first of them because %s",
+		len(e.problems), len(e.answers), e.first)
 }
 
 func (e *reportError) Unwrap() error { return e.first }
 
-// refusedOf returns the error of a report of which something was refused.
+// refusedOf returns the error of a report that was refused in part.
 func refusedOf(answers []claims.Answer) error {
 	e := &reportError{answers: answers}
 	for i := range answers {

@@ -2,13 +2,13 @@
 // tasks and report on them by calls.
 //
 // Such a worker has a session like any process, with a lease, and its jobs have the same epochs. It
-// is told apart from others by a secret that it makes itself: the id of its session is a hash of that
-// secret. So nothing of a worker is kept but in the database, every process can serve every worker,
-// and each call can be repeated when its answer was lost. What a worker reports becomes a
+// is told apart from others by a secret that it makes itself: the id of its session is a hash of
+// that secret. So nothing of a worker is kept but in the database, every process can serve every
+// worker, and each call can be repeated when its answer was lost. What a worker reports becomes a
 // [job.Change], as what a handler returns does: there are no other rules for it.
 //
-// A [Desk] makes the calls. Claims that find nothing wait there, and are woken by announcements, one
-// after the other.
+// A [Desk] makes the calls. Claims that find nothing wait there, and are woken by announcements,
+// one after the other.
 package claims
 
 import (
@@ -76,12 +76,12 @@ const (
 	MaxSecret = 256
 )
 
-// SessionOf returns the id of the session of the worker that has a secret. Nobody can make the secret
-// of an id.
+// SessionOf returns the id of the session of the worker that has a secret. Nobody can make the
+// secret of an id.
 func SessionOf(secret string) (job.ID, error) {
 	if n := len(secret); n < MinSecret || n > MaxSecret {
-		return job.ID{}, job.Errorf(job.Invalid, "the secret of the worker has %d bytes: make a random one of %d to %d bytes "+
-			"when the worker starts, such as with openssl rand -hex 16, and keep it as long as it runs", n, MinSecret, MaxSecret)
+		return job.ID{}, job.Errorf(job.Invalid, "the secret of the worker has %d bytes: make a random one of %d to %d "+
+			"bytes when the worker starts, such as with openssl rand -hex 16, and keep it as long as it runs", n, MinSecret, MaxSecret)
 	}
 	sum := sha256.Sum256([]byte("pawl worker 1\n" + secret))
 	id := job.ID(sum[:16])
@@ -267,9 +267,9 @@ func (d *Desk) process(a *Ask) store.Process {
 	}
 }
 
-// Claim claims jobs for the worker of a session, which begins with its first claim. If there are none
-// it waits until some are ready, or until wait ends. The error is of kind Fenced if the session has
-// ended: then the worker makes a new secret.
+// Claim claims jobs for the worker of a session, which begins with its first claim. If there are
+// none it waits until some are ready, or until wait ends. The error is of kind Fenced if the
+// session has ended: then the worker makes a new secret.
 func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, error) {
 	if err := d.check(ctx, &a); err != nil {
 		return Claim{}, err

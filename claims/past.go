@@ -15,8 +15,8 @@ type past struct {
 	end  *job.Event // took the job from it; nil: nothing has
 }
 
-// past answers a report on a job that the worker does not hold under the epoch that it names. If the
-// worker has ended that run itself, by the same report, that was said twice.
+// past answers a report on a job that the worker does not hold under the epoch that it names. If
+// the worker has ended that run itself, by the same report, that was said twice.
 func (d *Desk) past(ctx context.Context, session job.ID, r *Report, j *job.Job, a *Answer) error {
 	if j == nil {
 		a.lost("", job.Errorf(job.NotFound, "there is no job %s: it was deleted, or never was", r.ID))
@@ -34,13 +34,13 @@ func (d *Desk) past(ctx context.Context, session job.ID, r *Report, j *job.Job, 
 		a.lost(j.State, d.ended(session, store.NoSession(session)))
 	case p.end.Actor != session.String():
 		d.clear(ctx, session, j, r.Epoch)
-		a.lost(j.State, job.Errorf(job.Fenced, "job %s was taken from this worker, which was not heard of for longer than its "+
-			"lease, or was told to give it up: nothing that it says of this run counts any more", j.ID))
+		a.lost(j.State, job.Errorf(job.Fenced, "job %s was taken from this worker, which was not heard of for longer than "+
+			"its lease, or was told to give it up: nothing that it says of this run counts any more", j.ID))
 	case r.made != nil && (r.made(p.end, j) || p.end.Cause == job.CauseDiverted):
 		a.OK, a.State = true, p.end.State
 	default:
-		a.lost(p.end.State, job.Errorf(job.Conflict, "this run of job %s is over: this worker has ended it before, and the job "+
-			"became %s", j.ID, p.end.State))
+		a.lost(p.end.State, job.Errorf(job.Conflict, "this run of job %s is over: this worker has ended it before, and the "+
+			"job became %s", j.ID, p.end.State))
 	}
 	return nil
 }

@@ -18,9 +18,10 @@ type Renewal struct {
 	Jobs []Answer
 }
 
-// Renew is the heartbeat of a worker. held are the jobs that it has in its hands. Jobs that its session
-// holds and that it does not name were claimed by a call whose answer was lost: they go back. Nil says
-// nothing of its jobs. lease is for how long the session lives from now on; 0: the lease of the desk.
+// Renew is the heartbeat of a worker. held are the jobs that it has in its hands. Jobs that its
+// session holds and that it does not name were claimed by a call whose answer was lost: they go
+// back. Nil says nothing of its jobs. lease is for how long the session lives from now on; 0: the
+// lease of the desk.
 func (d *Desk) Renew(ctx context.Context, session job.ID, lease time.Duration, held []Held) (Renewal, error) {
 	if lease == 0 {
 		lease = d.cfg.Lease

@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Held names a job in the hands of a worker. The epoch proves that the worker speaks of the run that
-// it claimed, and of no later one.
+// A Held names a job in the hands of a worker. The epoch proves that the worker speaks of the run
+// that it claimed, and of no later one.
 type Held struct {
 	// The id of the job.
 	ID job.ID `json:"id"`
@@ -110,14 +110,15 @@ func Finish(h Held, result json.RawMessage) (Report, error) {
 // failCodes are the codes that a worker may give to a failure.
 var failCodes = []job.Code{job.TaskFailed, job.TimeLimit, job.TaskStalled, job.TaskPanicked, job.InvalidDefinition}
 
-// Fail reports that a run has failed. The job is tried again after a backoff while it has attempts left,
-// unless final says that this would not help. code is TASK_FAILED by default.
+// Fail reports that a run has failed. The job is tried again after a backoff while it has attempts
+// left, unless final says that this would not help. code is TASK_FAILED by default.
 func Fail(h Held, final bool, code job.Code, message string, data json.RawMessage) (Report, error) {
 	if code == "" {
 		code = job.TaskFailed
 	}
 	if !slices.Contains(failCodes, code) {
-		return Report{}, wrong("code", string(code), "is not a code of a failed task", fmt.Sprintf("give one of %v", failCodes))
+		return Report{}, wrong("code", string(code), "is not a code of a failed task",
+			fmt.Sprintf("give one of %v", failCodes))
 	}
 	if err := errors.Join(checkMessage(message), checkData("data", data, job.MaxEventData)); err != nil {
 		return Report{}, err
@@ -145,8 +146,8 @@ func Snooze(h Held, d time.Duration, message string) (Report, error) {
 	}), checkMessage(message)
 }
 
-// Block reports that a task met a condition which may clear by itself. All jobs with the same tester
-// and params are tested together.
+// Block reports that a task met a condition which may clear by itself. All jobs with the same
+// tester and params are tested together.
 func Block(h Held, message, tester string, params map[string]string) (Report, error) {
 	b := &job.Block{Code: job.TaskBlocked, Message: message, Tester: tester, Params: params}
 	if err := b.Check(); err != nil {
@@ -163,8 +164,8 @@ func Cancel(h Held, reason string) (Report, error) {
 	}), checkMessage(reason)
 }
 
-// Release gives a job back as if it had never been claimed. A worker that stops a job, because it was
-// told to or because it ends, says so.
+// Release gives a job back as if it had never been claimed. A worker that stops a job, because it
+// was told to or because it ends, says so.
 func Release(h Held) Report {
 	return outcome(h, "release", engine.Back(), func(e *job.Event, _ *job.Job) bool {
 		return e.Code == "" && e.Message == "" && e.Custody != job.Recovery
@@ -221,9 +222,10 @@ func keep(h Held, verb string, set func(*Work)) Report {
 
 // Log writes an event into the history of the job.
 func Log(h Held, n job.CustomEvent) (Report, error) {
-	return Report{Held: h, verb: "log", change: func(ctx context.Context, d *Desk, j *job.Job, _ job.ID) (*job.Change, error) {
+	log := func(ctx context.Context, d *Desk, j *job.Job, _ job.ID) (*job.Change, error) {
 		return nil, d.log(ctx, j, n)
-	}}, n.Validate()
+	}
+	return Report{Held: h, verb: "log", change: log}, n.Validate()
 }
 
 func (d *Desk) log(ctx context.Context, j *job.Job, n job.CustomEvent) error {
@@ -236,10 +238,10 @@ func (d *Desk) log(ctx context.Context, j *job.Job, n job.CustomEvent) error {
 	return err
 }
 
-// Report writes down what a worker says of its jobs, and answers each report by its index. A job may
-// appear once. A report that is repeated is answered as it was the first time. One of a run that has
-// ended otherwise is refused, with the kind Fenced or Conflict. An error means that nothing may have
-// been written, and that the call is to be repeated.
+// Report writes down what a worker says of its jobs, and answers each report by its index. A job
+// may appear once. A report that is repeated is answered as it was the first time. One of a run
+// that has ended otherwise is refused, with the kind Fenced or Conflict. An error means that
+// nothing may have been written, and that the call is to be repeated.
 func (d *Desk) Report(ctx context.Context, session job.ID, reports []Report) ([]Answer, error) {
 	if err := checkReports(reports); err != nil {
 		return nil, err
@@ -269,7 +271,8 @@ const maxTries = 10
 func checkReports(reports []Report) error {
 	if len(reports) > MaxSlots {
 		return &job.SpecError{Problems: []job.Problem{{
-			Path: "jobs", Value: itoa(len(reports)), What: "are too many", Remedy: "report on up to " + itoa(MaxSlots) + " at once",
+			Path: "jobs", Value: itoa(len(reports)), What: "are too many",
+			Remedy: "report on up to " + itoa(MaxSlots) + " at once",
 		}}}
 	}
 	first := map[job.ID]int{}

@@ -97,7 +97,9 @@ func (d *Desk) renewed(ctx context.Context, session job.ID, lease time.Duration,
 }
 
 // renew renews the lease of a session. p tells what its worker is, unless it is nil.
-func (d *Desk) renew(ctx context.Context, session job.ID, lease time.Duration, p *store.Process) (store.Renewal, error) {
+func (d *Desk) renew(ctx context.Context, session job.ID, lease time.Duration, p *store.Process) (
+	store.Renewal, error,
+) {
 	sent := time.Now()
 	a, err := d.cfg.Store.Renew(ctx, store.Renew{Session: session, Lease: lease, Process: p})
 	if err != nil {
@@ -120,12 +122,12 @@ func (d *Desk) ended(session job.ID, err error) error {
 		return err
 	}
 	d.heard.forget(session)
-	return job.Errorf(job.Fenced, "the session %s of this worker has ended, or was not heard of for longer than its lease: "+
-		"its jobs are others' now; stop them, make a new secret, and claim with that", session)
+	return job.Errorf(job.Fenced, "the session %s of this worker has ended, or was not heard of for longer than its "+
+		"lease: its jobs are others' now; stop them, make a new secret, and claim with that", session)
 }
 
-// End ends the session of a worker in good order. The jobs that it still holds go back as if they had
-// never been claimed. It can be repeated.
+// End ends the session of a worker in good order. The jobs that it still holds go back as if they
+// had never been claimed. It can be repeated.
 func (d *Desk) End(ctx context.Context, session job.ID) error {
 	eff, err := d.cfg.Store.End(ctx, session)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// waiting are the claims that wait for jobs. An announcement wakes one of them. If that claim gets all
-// that it asked for there may be more, and it wakes the next one. So a job that becomes ready costs one
-// claim, however many wait.
+// waiting are the claims that wait for jobs. An announcement wakes one of them. If that claim gets
+// all that it asked for there may be more, and it wakes the next one. So a job that becomes ready
+// costs one claim, however many wait.
 type waiting struct {
 	listen func([]job.QueueKind)
 

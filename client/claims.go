@@ -37,8 +37,8 @@ func (w *Worker) Renew(ctx context.Context, lease job.Duration, held []claims.He
 	return answer.Jobs, err
 }
 
-// Report reports on tasks. verb is the end of the path, such as finish, and each of jobs has an id, an
-// epoch, and what the API takes beside them. The error is of kind Conflict or Fenced if some are
+// Report reports on tasks. verb is the end of the path, such as finish, and each of jobs has an id,
+// an epoch, and what the API takes beside them. The error is of kind Conflict or Fenced if some are
 // refused.
 func (w *Worker) Report(ctx context.Context, verb string, jobs ...any) ([]claims.Answer, error) {
 	var answer struct{ Jobs []claims.Answer }

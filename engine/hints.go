@@ -15,8 +15,8 @@ type ears struct {
 }
 
 // Listen makes e tell [Config.Heard] of ready jobs at these lines and no others, while [Engine.Run]
-// goes on. It need not claim from them itself. It tells of announcements that came before, too. It may
-// be called at any time.
+// goes on. It need not claim from them itself. It tells of announcements that came before, too. It
+// may be called at any time.
 func (e *Engine) Listen(lines []job.QueueKind) {
 	old := e.ears.Swap(&ears{lines: slices.Clone(lines), replaced: make(chan struct{})})
 	close(old.replaced)

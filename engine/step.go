@@ -237,7 +237,8 @@ func (r *Run) handFrom(g job.Guard, c job.Change) {
 				err = context.Cause(r.ctx)
 			}
 			r.s.e.cfg.Log.Error("a change was refused; the job fails", "job", r.id, "error", err)
-			r.handFrom(a.Now, Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)}).change(r.s.e, &r.Job, r.Fence()))
+			failed := Fail(job.Entry{Code: job.InternalError, Message: fmt.Sprint(err)})
+			r.handFrom(a.Now, failed.change(r.s.e, &r.Job, r.Fence()))
 			return
 		}
 		r.s.leave(r, a.Outcome == store.Fenced)
@@ -385,8 +386,8 @@ func (o Outcome) failed() bool {
 	return o.verb == verbBack || o.verb == verbRetry || o.verb == verbFail || o.verb == verbBlock
 }
 
-// Change returns what o makes of a task that a session holds which is no session of this process, such
-// as that of a worker elsewhere.
+// Change returns what o makes of a task that a session holds which is no session of this process,
+// such as that of a worker elsewhere.
 func (e *Engine) Change(o Outcome, j *job.Job, session job.ID) job.Change {
 	return o.change(e, j, job.Fence{Session: session})
 }

@@ -7,9 +7,10 @@
 // leaves at most a file with a temporary name, which [FS.List] hides.
 //
 // The work on whole files and folders is written once, above that interface: [Copy], [CopyMany],
-// [Digest], [Tree]. An ability of only some file systems is an interface of its own: [Linker], [Mover],
-// [QuickLinker], [Copier], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder], [Showing],
-// [Stamper], [Filler], [Loader], [ReaderOfMany], [RemoverOfMany], and [Sparse] of an open file.
+// [Digest], [Tree]. An ability of only some file systems is an interface of its own: [Linker],
+// [Mover], [QuickLinker], [Copier], [Adopter], [Namer], [Spreader], [Divided], [Sizer], [Moder],
+// [Showing], [Stamper], [Filler], [Loader], [ReaderOfMany], [RemoverOfMany], and [Sparse] of an
+// open file.
 //
 // [Source] is the contract for inputs that a URL names. It has no suite.
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// Listing describes what is in a folder, or a file, with up to limit entries. It tells whether there
-// are more.
+// Listing describes what is in a folder, or a file, with up to limit entries. It tells whether
+// there are more.
 func Listing(ctx context.Context, fsys FS, name string, limit int) (all []job.Listed, more bool, err error) {
 	info, err := fsys.Stat(ctx, name)
 	list := []fs.FileInfo{info}

@@ -31,8 +31,8 @@ type Schedule struct {
 	// @monthly and @yearly, L for the last day of a month, and MON#1 for its first Monday.
 	Cron string `json:"cron,omitempty" maxLength:"256" example:"0 9 * * MON"`
 
-	// In place of cron: the time from one due time to the next, from 1s to 8760h. The first one is that
-	// long after the schedule was made.
+	// In place of cron: the time from one due time to the next, from 1s to 8760h. The first one is
+	// that long after the schedule was made.
 	Every Duration `json:"every,omitempty" example:"90s"`
 
 	// The time zone of cron, by its IANA name; UTC by default. A time that a clock change skips is due
@@ -45,8 +45,8 @@ type Schedule struct {
 	// most. A due time is missed after a minute.
 	CatchUp string `json:"catch_up,omitempty" enum:"none,one,all" default:"one"`
 
-	// What happens if a job is due and the one before has not ended. skip: it is not submitted. allow: it
-	// is. catch_up all needs allow.
+	// What happens if a job is due and the one before has not ended. skip: it is not submitted. allow:
+	// it is. catch_up all needs allow.
 	Overlap string `json:"overlap,omitempty" enum:"skip,allow" default:"skip"`
 
 	// The jobs that each due time submits, all or none: specs as in a job file.
@@ -88,8 +88,8 @@ const (
 	mostEvery   = 8760 * time.Hour
 )
 
-// ParseSchedule reads the document of a schedule; see [ParseSpec] for its errors. It leaves the cron
-// expression and the time zone to package schedule.
+// ParseSchedule reads the document of a schedule; see [ParseSpec] for its errors. It leaves the
+// cron expression and the time zone to package schedule.
 func ParseSchedule(doc []byte) (Schedule, error) {
 	var s Schedule
 	if len(doc) > maxSchedule {

@@ -1,6 +1,6 @@
 // Package pawltest is for the tests of programs that enqueue and handle tasks. Its services keep
-// their jobs in memory. In a bubble of [testing/synctest] their time is virtual: a backoff of an hour
-// or a schedule of next Monday take no time.
+// their jobs in memory. In a bubble of [testing/synctest] their time is virtual: a backoff of an
+// hour or a schedule of next Monday take no time.
 //
 //	func TestMail(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// [Enqueued] says what code under test has enqueued, [Work] runs one job, [Start] runs all that come,
-// and [Drain] waits until none is left.
+// [Enqueued] says what code under test has enqueued, [Work] runs one job, [Start] runs all that
+// come, and [Drain] waits until none is left.
 package pawltest
 
 import (
@@ -31,8 +31,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// Open opens a service with its jobs in memory. It is closed when the test ends. Its log is that of the
-// test.
+// Open opens a service with its jobs in memory. It is closed when the test ends. Its log is that of
+// the test.
 func Open(t testing.TB, options ...pawl.Option) *pawl.Service {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -70,8 +70,8 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 	return stop
 }
 
-// Work enqueues a job, runs the service until that job has ended, and returns its result. It is for a
-// service that does not run.
+// Work enqueues a job, runs the service until that job has ended, and returns its result. It is for
+// a service that does not run.
 func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (
 	R, error,
 ) {
@@ -86,8 +86,8 @@ func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args 
 	return h.Wait(t.Context())
 }
 
-// Enqueued returns the arguments of the jobs of a task that have been enqueued and have not ended, in
-// the order in which they were.
+// Enqueued returns the arguments of the jobs of a task that have been enqueued and have not ended,
+// in the order in which they were.
 func Enqueued[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R]) []A {
 	t.Helper()
 	var all []A
@@ -114,9 +114,9 @@ const (
 	whileBlocked = time.Minute // their conditions are tested now and then
 )
 
-// Drain waits until every job has ended. The service must run: see [Start]. It waits for attempts to
-// come, and for handlers as long as they like. The test fails if jobs are left that wait for nothing that
-// comes by itself, such as jobs that are paused, and says what they wait for.
+// Drain waits until every job has ended. The service must run: see [Start]. It waits for attempts
+// to come, and for handlers as long as they like. The test fails if jobs are left that wait for
+// nothing that comes by itself, such as jobs that are paused, and says what they wait for.
 func Drain(t testing.TB, svc *pawl.Service) {
 	t.Helper()
 	wait, since, last := time.Millisecond, time.Now(), ""

@@ -5,7 +5,8 @@ import (
 	"context"
 )
 
-// Why says for people why a launch has not begun, as the end of a sentence; "" if that is not known.
+// Why says for people why a launch has not begun, as the end of a sentence; "" if that is not
+// known.
 func Why(ctx context.Context, r Runner, h Handle) string {
 	all, err := r.Probe(ctx, []Handle{h})
 	if err != nil {

@@ -195,7 +195,8 @@ func (c *Clock) record(ctx context.Context, r *store.Resource, to *store.Advance
 	return to.Next, err
 }
 
-// failed deals with an error of a submission for the due time at. A refusal is told in the schedule.
+// failed deals with an error of a submission for the due time at. A refusal is told in the
+// schedule.
 func (c *Clock) failed(ctx context.Context, r *store.Resource, doc *job.Schedule, at, now time.Time, err error) (
 	time.Time, error,
 ) {

@@ -129,8 +129,8 @@ func apply(t *testing.T, svc *service.Service, doc string) service.Resource[job.
 
 const tick = `"jobs": [{"kind": "tick", "args": {}}]`
 
-// dueOf returns when the jobs of a schedule were due, as their labels say, oldest first. Each job has
-// its own place there.
+// dueOf returns when the jobs of a schedule were due, as their labels say, oldest first. Each job
+// has its own place there.
 func dueOf(t *testing.T, svc *service.Service, name string) (due []string) {
 	t.Helper()
 	q := store.Query{Limit: 1000, Filter: job.Filter(nil).And("label."+job.LabelSchedule, job.Is, name).
@@ -177,8 +177,8 @@ func wallOf(at time.Time, zone *time.Location) time.Time {
 	return time.Date(l.Year(), l.Month(), l.Day(), l.Hour(), l.Minute(), 0, 0, time.UTC)
 }
 
-// TestYearOfTwoProcesses: for a year, or the days around two changes of the clock, two processes stop, start and die, and answers are lost. Each
-// due time has its job, and one.
+// TestYearOfTwoProcesses: for a year, or the days around two changes of the clock, two processes
+// stop, start and die, and answers are lost. Each due time has its job, and one.
 func TestYearOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	if testenv.Long() {
@@ -496,7 +496,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestIdle: schedules of which none is due cost nothing.
+// TestIdle: schedules cost nothing while none is due.
 func TestIdle(t *testing.T) {
 	bubble(t, func(t *testing.T, p *process) {
 		for i := range 500 {

@@ -8,7 +8,8 @@ import (
 )
 
 // Plan says what becomes of the due times of a schedule when now takes the place of before; nil:
-// there was none. What was due of other times, or while the schedule was disabled, is not caught up.
+// there was none. What was due of other times, or while the schedule was disabled, is not caught
+// up.
 func Plan(before, now *job.Schedule) store.Plan {
 	switch {
 	case now.Disabled:
@@ -29,8 +30,8 @@ func NextOf(d *job.Schedule, row *store.Resource) time.Time {
 	return times.After(row.Through)
 }
 
-// List returns n due times of a schedule from next on, or else after now. next is zero for one that is
-// disabled.
+// List returns n due times of a schedule from next on, or else after now. next is zero for one that
+// is disabled.
 func List(d *job.Schedule, next, now time.Time, n int) ([]time.Time, error) {
 	times, err := TimesOf(d)
 	if err != nil {

@@ -41,8 +41,8 @@ var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | 
 // allHours are the bits of an expression that is due in every hour.
 const allHours = 1<<24 - 1
 
-// TimesOf returns the due times of a schedule. The error, a [job.SpecError], says what is wrong with
-// its expression or its time zone.
+// TimesOf returns the due times of a schedule. The error, a [job.SpecError], says what is wrong
+// with its expression or its time zone.
 func TimesOf(s *job.Schedule) (Times, error) {
 	if s.Every != 0 {
 		return Times{every: time.Duration(s.Every)}, nil

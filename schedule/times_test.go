@@ -107,8 +107,8 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// TestYear holds the times of a year in each zone to the wall: each time that an expression names is
-// there once, on each day.
+// TestYear holds the times of a year in each zone to the wall: each time that an expression names
+// is there once, on each day.
 func TestYear(t *testing.T) {
 	for _, zone := range []string{
 		"Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu",

@@ -11,14 +11,14 @@ import (
 )
 
 // FinishIn decides, in a transaction of the handler, that the job ends with a result. If the
-// transaction commits, what else it wrote and the end of the job are one: the handler is never called
-// again for this job, also if the process dies before anybody has heard of the commit. If it does
-// not commit, nothing has happened.
+// transaction commits, what else it wrote and the end of the job are one: the handler is never
+// called again for this job, also if the process dies before anybody has heard of the commit. If it
+// does not commit, nothing has happened.
 //
 // The error is of kind Fenced if the process has lost the job, or somebody has canceled it: the
-// transaction must be rolled back. After FinishIn the handler commits and returns, with the error of
-// the commit. It has nothing more to say of the job. A transaction that is still open then is rolled
-// back.
+// transaction must be rolled back. After FinishIn the handler commits and returns, with the error
+// of the commit. It has nothing more to say of the job. A transaction that is still open then is
+// rolled back.
 func (t *TaskRun) FinishIn(ctx context.Context, tx Tx, result any) error {
 	b, err := json.Marshal(result)
 	if err != nil {

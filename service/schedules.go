@@ -66,8 +66,8 @@ func dueJobs(due *schedule.Due) []Request {
 	return reqs
 }
 
-// RunSchedule submits the jobs of a schedule now, even if it is disabled. Its due times stay as they
-// are. An answer that existed before is a job that has not ended, which the schedule does not
+// RunSchedule submits the jobs of a schedule now, even if it is disabled. Its due times stay as
+// they are. An answer that existed before is a job that has not ended, which the schedule does not
 // overlap. Repeated with the same key within [store.KeepKey], it returns the same jobs.
 func (s *Service) RunSchedule(ctx context.Context, key, name string) ([]store.Submitted, error) {
 	r, err := s.Schedules().Resource(ctx, name)

@@ -317,8 +317,8 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 		return *end
 	}
 	if err == nil && len(t.deciding) > 0 {
-		err = errors.New("the handler returned without an error, and the transaction of FinishIn has not committed: commit it, " +
-			"and return what that returns")
+		err = errors.New("the handler returned without an error, and the transaction of FinishIn has not committed: " +
+			"commit it, and return what that returns")
 	}
 	if err != nil {
 		return h.failed(ctx, err)
@@ -350,8 +350,8 @@ func (h *handling) limited(run context.Context) (context.Context, context.Cancel
 	return bounded{ctx, run}, func(cause error) { end(cause); stop() }
 }
 
-// A bounded context ends with that of its run, or before. The one of the run looks at the lease of the
-// process when it is asked: after the process was frozen, it knows before it is told.
+// A bounded context ends with that of its run, or before. The one of the run looks at the lease of
+// the process when it is asked: after the process was frozen, it knows before it is told.
 type bounded struct {
 	context.Context
 	run context.Context

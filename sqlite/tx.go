@@ -32,18 +32,19 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 	return t.tx.PrepareContext(ctx, query)
 }
 
-// WithTx runs f in a transaction in the database of a service, which is that of [At]. The program may
-// have tables of its own there. The transaction commits if f returns nil, and nothing has happened
-// otherwise. Everybody else who writes waits for f, so it may take a third of a lease, 5 s by default,
-// and is undone then. What f itself writes elsewhere would wait, too: in f, enqueue with [In], and
-// keep checkpoints before.
+// WithTx runs f in a transaction in the database of a service, which is that of [At]. The program
+// may have tables of its own there. The transaction commits if f returns nil, and nothing has
+// happened otherwise. Everybody else who writes waits for f, so it may take a third of a lease, 5 s
+// by default, and is undone then. What f itself writes elsewhere would wait, too: in f, enqueue
+// with [In], and keep checkpoints before.
 func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, tx *Tx) error) error {
 	st, ok := svc.Database().Store.(*sqlite.Store)
 	if !ok {
 		return job.Errorf(job.Invalid, "sqlite.WithTx: the service is not in a folder: on PostgreSQL begin a transaction "+
 			"of your own and use postgres.In")
 	}
-	eff, err := st.Lend(ctx, svc.Jobs().Lease()/3, func(ctx context.Context, tx *sqlite.Tx) error { return f(ctx, &Tx{tx}) })
+	lent := func(ctx context.Context, tx *sqlite.Tx) error { return f(ctx, &Tx{tx}) }
+	eff, err := st.Lend(ctx, svc.Jobs().Lease()/3, lent)
 	if err == nil {
 		svc.Jobs().Follow(ctx, eff)
 	}

@@ -252,8 +252,8 @@ const (
 	PlanNone Plan = "none" // nothing is due
 )
 
-// An Advance records that due times of a document are dealt with. Submit makes it in the transaction
-// that inserts the jobs of a due time, so each due time has its jobs once.
+// An Advance records that due times of a document are dealt with. Submit makes it in the
+// transaction that inserts the jobs of a due time, so each due time has its jobs once.
 type Advance struct {
 	Kind, Name string
 	Version    int64     // of the document that says what is due

@@ -118,8 +118,8 @@ var (
 		`|\bties[^;]{0,50}[&|] CASE[^;]{0,200}?(THEN|ELSE) [1-9]`)
 )
 
-// copied is the statement of Submit in the migration, which a test of store/postgres holds to that of
-// the code.
+// copied is the statement of Submit in the migration, which a test of store/postgres holds to that
+// of the code.
 var copied = regexp.MustCompile(`(?s)\$insert\$.*\$insert\$`)
 
 // A migration is a file of text. What its indexes say of states, custodies and ties is what package

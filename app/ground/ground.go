@@ -34,8 +34,8 @@ func (m *Landmark) Holds(other *Landmark) bool {
 // life is how long a look holds. Only root and the account of the service can change what is seen.
 const life = time.Second
 
-// A Ground holds the part of a comparison that all share: it costs a stat for each folder above each
-// place. Its methods are safe for concurrent use.
+// A Ground holds the part of a comparison that all share: it costs a stat for each folder above
+// each place. Its methods are safe for concurrent use.
 type Ground struct {
 	FS     files.FS
 	Places []string // the service's own; empty names are left out

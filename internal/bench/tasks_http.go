@@ -27,7 +27,8 @@ type httpFigures struct {
 	Twice              int     `json:"twice"`
 }
 
-// overHTTP measures workers that are clients of the API, in dir. They share the cores with the service.
+// overHTTP measures workers that are clients of the API, in dir. They share the cores with the
+// service.
 func (b *tasksBench) overHTTP(ctx context.Context, m *Measurement, dir string) (f *httpFigures, err error) {
 	svc, err := m.openBed(ctx, dir, service.Config{}, func(*service.Service) {})
 	if err != nil {

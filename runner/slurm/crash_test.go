@@ -133,7 +133,8 @@ func TestALaunchThatWaits(t *testing.T) {
 	}
 }
 
-// A launch that runs says where: by its script as soon as it has begun, and by squeue in the same words.
+// A launch that runs says where: by its script as soon as it has begun, and by squeue in the same
+// words.
 func TestALaunchThatRuns(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, "sleep 600")

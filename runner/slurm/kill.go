@@ -18,9 +18,9 @@ import (
 )
 
 // Kill ends what is left of a launch. One that waits is revoked, and canceled. One that runs gets
-// SIGTERM, with all its steps. Then its script is told to end it by force: the script knows all of it
-// by its marks, while Slurm may not. Only if the script does not do so within [Config.Patience], all get
-// SIGKILL from Slurm. The script does not outlive that, and Kill itself tells the end.
+// SIGTERM, with all its steps. Then its script is told to end it by force: the script knows all of
+// it by its marks, while Slurm may not. Only if the script does not do so within [Config.Patience],
+// all get SIGKILL from Slurm. The script does not outlive that, and Kill itself tells the end.
 func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
 	l, err := r.find(h)
 	if err != nil {
@@ -94,8 +94,9 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	}
 }
 
-// quiet reports whether a launch has told its end, and nothing of it is alive. The script looks for what
-// is left before it tells the end. What is left on other nodes, where it cannot look, Slurm ends after that.
+// quiet reports whether a launch has told its end, and nothing of it is alive. The script looks for
+// what is left before it tells the end. What is left on other nodes, where it cannot look, Slurm
+// ends after that.
 func (r *Runner) quiet(ctx context.Context, l *launch) (bool, error) {
 	end, err := r.end(ctx, l)
 	if err != nil || end == nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// stays is a program that ignores SIGTERM, with a part in another session, where Slurm does not find it.
+// stays is a program that ignores SIGTERM, with a part in another session, where Slurm does not
+// find it.
 const stays = `trap '' TERM; setsid -f sh -c ': >up.$SLURM_PROCID; exec sleep 1000'; while :; do sleep 1000; done`
 
 func exists(name string) bool { _, err := os.Stat(name); return err == nil }

@@ -52,8 +52,8 @@ func Enqueue(ctx context.Context, schema string, query Query, sub store.Submissi
 type Query func(ctx context.Context, sql, arg string) (string, error)
 
 // Finish decides in a transaction of the caller that the job of a worker ends with a result, at any
-// isolation level. The error is of kind Fenced if the worker does not have the job in this epoch, or
-// somebody has canceled it. Until the transaction ends, whoever changes the job waits.
+// isolation level. The error is of kind Fenced if the worker does not have the job in this epoch,
+// or somebody has canceled it. Until the transaction ends, whoever changes the job waits.
 func Finish(ctx context.Context, schema string, query Query, tenant string, id job.ID, epoch int64,
 	result json.RawMessage,
 ) error {

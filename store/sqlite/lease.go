@@ -279,7 +279,8 @@ func (t *tx) expire(rs []row, crashed func(session job.ID) bool, eff *store.Effe
 }
 
 // endSessions ends the sessions of earlier processes: the lock on the folder proves that they are
-// dead. Workers elsewhere live on. They could not renew their leases meanwhile, so these begin anew.
+// dead. Workers elsewhere live on. They could not renew their leases meanwhile, so these begin
+// anew.
 func (s *Store) endSessions(ctx context.Context) error {
 	return s.do(ctx, func(t *tx) error {
 		_, err := t.exec(`UPDATE sessions SET ended = ?, crashed = 1 WHERE ended IS NULL

@@ -28,7 +28,9 @@ type Tx struct {
 // Lend runs f in a transaction that is the only one that writes at that moment: it commits if f
 // returns nil, and nothing has happened otherwise. Calls of others wait for f. After most its
 // transaction is undone, whatever f is at.
-func (s *Store) Lend(ctx context.Context, most time.Duration, f func(context.Context, *Tx) error) (store.Effects, error) {
+func (s *Store) Lend(ctx context.Context, most time.Duration, f func(context.Context, *Tx) error) (
+	store.Effects, error,
+) {
 	var x *Tx
 	var panicked any
 	err := s.do(context.WithoutCancel(ctx), func(t *tx) error {
@@ -87,8 +89,8 @@ type outcome struct {
 	panicked any
 }
 
-// Submit inserts jobs as [Store.Submit] does. An error has undone the call, and the transaction can go
-// on.
+// Submit inserts jobs as [Store.Submit] does. An error has undone the call, and the transaction can
+// go on.
 func (x *Tx) Submit(_ context.Context, sub store.Submission) (answers []store.Submitted, err error) {
 	if err = job.CheckTenant(sub.Tenant); err != nil {
 		return nil, err

@@ -42,9 +42,9 @@ func (m Master) Login(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
-// Alone keeps others from a login until release is called. The error is of kind [job.Conflict] while
-// another login is under way: it would leave a second connection, which nobody finds. The folder of
-// the socket is made if it is not there.
+// Alone keeps others from a login until release is called. The error is of kind [job.Conflict]
+// while another login is under way: it would leave a second connection, which nobody finds. The
+// folder of the socket is made if it is not there.
 func (m Master) Alone() (release func(), err error) {
 	if err := os.Mkdir(filepath.Dir(m.Socket), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, job.Errorf(job.Unavailable, "a folder for the connection: %w", err)

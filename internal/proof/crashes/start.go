@@ -170,8 +170,8 @@ func (r *round) written() int64 {
 	return info.Size()
 }
 
-// interrogate keeps evidence of a process that is stuck: which jobs have not ended, and what all its
-// goroutines do.
+// interrogate keeps evidence of a process that is stuck: which jobs have not ended, and what all
+// its goroutines do.
 func (p *proc) interrogate(why string) {
 	r := p.r
 	list, err := r.unfinished()

@@ -26,9 +26,9 @@ const beat = `{"name": "beat", "every": "1s", "catch_up": "all", "overlap": "all
 // tick is the handler of the jobs of a schedule.
 func tick(context.Context, *service.Task[none]) (none, error) { return none{}, nil }
 
-// TestScheduleSideBySide: two processes submit the jobs of a schedule. Again and again one dies when
-// it is about to submit, or when that is committed and it has not heard of it. Each due time has its
-// job, and one.
+// TestScheduleSideBySide: two processes submit the jobs of a schedule. Again and again one dies
+// when it is about to submit, or when that is committed and it has not heard of it. Each due time
+// has its job, and one.
 func TestScheduleSideBySide(t *testing.T) {
 	if dsn := os.Getenv(processVariable); dsn != "" {
 		p := join(t, dsn, service.Config{Options: engine.Options{Lease: time.Second}}, crashstore.Wrap)

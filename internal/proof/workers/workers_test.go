@@ -15,8 +15,8 @@ var reports = map[string]object{
 	"block": {"message": "boo", "tester": "enabled"}, "cancel": {}, "release": {},
 }
 
-// TestFrozenBeyondItsLease: a worker says nothing for longer than its lease. Another one goes on from its
-// checkpoint. Nothing that the first one says then counts.
+// TestFrozenBeyondItsLease: a worker says nothing for longer than its lease. Another one goes on
+// from its checkpoint. Nothing that the first one says then counts.
 func TestFrozenBeyondItsLease(t *testing.T) {
 	each(t, func(s *site) {
 		sv := s.serve()
@@ -151,8 +151,8 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// TestServersKilled: the server of a worker is killed. The worker goes on with another one, or with the
-// next one on the same folder, and loses nothing.
+// TestServersKilled: the server of a worker is killed. The worker goes on with another one, or with
+// the next one on the same folder, and loses nothing.
 func TestServersKilled(t *testing.T) {
 	each(t, func(s *site) {
 		first := s.serve()

@@ -154,8 +154,9 @@ func unanswered(name string, a answer) error {
 	return &host.Trouble{Code: job.SchedulerUnavailable, Err: err}
 }
 
-// cut reports whether the exit code is not the command's own: it was cut, killed, or not started. Slurm's
-// commands end with any code up to 255, such as scancel with 229 for a job that is just ending.
+// cut reports whether the exit code is not the command's own: it was cut, killed, or not started.
+// Slurm's commands end with any code up to 255, such as scancel with 229 for a job that is just
+// ending.
 func cut(code int) bool {
 	return code == 124 || code == 126 || code == 127 || code == 128+int(syscall.SIGKILL) || code == 128+int(syscall.SIGTERM)
 }

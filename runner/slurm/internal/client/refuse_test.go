@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Only what the controller itself says of a request refuses it, and the message says what to change.
+// Only what the controller itself says of a request refuses it, and the message says what to
+// change.
 func TestRefusals(t *testing.T) {
 	const (
 		failed   = "sbatch: error: Batch job submission failed: "

@@ -1,4 +1,5 @@
-// Package script writes what runs on a node: the directives of a launch, and its script. It runs nothing.
+// Package script writes what runs on a node: the directives of a launch, and its script. It runs
+// nothing.
 package script
 
 import (
@@ -61,8 +62,8 @@ func Directives(q job.Resources) (string, error) {
 	return b.String(), wrong
 }
 
-// begin are the lines of a script before it takes the launch. The %s are the time when it was armed,
-// how much is told of the list of its nodes, and the number of the message without its run.
+// begin are the lines of a script before it takes the launch. The %s are the time when it was
+// armed, how much is told of the list of its nodes, and the number of the message without its run.
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
@@ -180,9 +181,10 @@ set +C
 sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
 `
 
-// keeper are lines that start what ends the program by force when it is told to: by the file that is named by [Order], and
-// SIGCONT. SIGKILL from Slurm would meet the script, too, and where Slurm follows processes by their parents
-// (proctrack/linuxproc) it misses what is started at that moment.
+// keeper are lines that start what ends the program by force when it is told to: by the file that
+// is named by [Order], and SIGCONT. SIGKILL from Slurm would meet the script, too, and where Slurm
+// follows processes by their parents (proctrack/linuxproc) it misses what is started at that
+// moment.
 const keeper = `
 (
 	trap '' HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
@@ -198,11 +200,12 @@ trap 'kill -9 $keeper' EXIT
 // order is what is added to the name of a room.
 const order = ".kill"
 
-// Order returns the name of the file that tells a script to end its program by force, by the name of its room.
+// Order returns the name of the file that tells a script to end its program by force, by the name
+// of its room.
 func Order(room string) string { return room + order }
 
-// Of returns the script of a launch, which begins with head, or an error of kind Invalid. armed is when it was armed, in
-// ms since 1970.
+// Of returns the script of a launch, which begins with head, or an error of kind Invalid. armed is
+// when it was armed, in ms since 1970.
 func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (string, error) {
 	p.Env = maps.Clone(p.Env)
 	if p.Env == nil {
