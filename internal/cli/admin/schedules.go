@@ -42,10 +42,8 @@ them.`,
 	})
 	show := kind.showing()
 	show.Use, show.Example = "show NAME", "  pawl schedules show weekly\n  pawl schedules show weekly -o yaml"
-	list := kind.list.by(&cobra.Command{
-		Use: "list", Short: "List the schedules", Args: cobra.NoArgs,
-		Example: "  pawl schedules list\n  pawl schedules list -o wide",
-	})
+	list := kind.list.by(&cobra.Command{Use: "list", Short: "List the schedules", Args: cobra.NoArgs})
+	list.Example = "  pawl schedules list\n  pawl schedules list -o wide"
 	cmd.AddCommand(list, show, schedulesAddCommand(), schedulesNextCommand(kind), schedulesRunCommand(kind),
 		kind.switchedBy("pause", "paused", true), kind.switchedBy("resume", "resumed", false), kind.removing("delete"))
 	return cmd
