@@ -27,7 +27,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 # then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
 # took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends (GORACE). What vet finds
 # is found by make check and make lint.
-LONGEST := ./store/postgres ./internal/cli ./internal/proof/crashes ./internal/proof/remote ./internal/proof/storm ./internal/proof/processes ./app ./store/fake ./internal/bench/programs ./internal/bench/remote
+LONGEST := ./internal/cli ./store/postgres ./internal/proof/crashes ./internal/proof/remote ./host/ssh ./app ./internal/proof/storm ./runner/slurm \
+	./runner/process ./store/sqlite ./internal/proof/processes ./store/fake ./recovery ./internal/bench/...
 TESTS   := PAWL_TEST_REQUIRE=1 GOGC=400 GORACE=atexit_sleep_ms=10 $(GO) run ./internal/proof/slowest
 
 .DEFAULT_GOAL := help
@@ -57,7 +58,7 @@ check: ## While you work: vet, and the quick tests, without the race detector an
 .PHONY: test
 test: deps ## Run every test under the race detector; a missing server is a failure
 	@echo "testing: six minutes on two cores; longer the first time, when all of it is compiled for the race detector"
-	CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags=-w -vet=off -p 3 -parallel 4 -timeout 15m $(LONGEST) ./...
+	CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags=-w -vet=off -p 3 -parallel 4 -timeout 20m $(LONGEST) ./...
 
 .PHONY: test-long
 test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
@@ -69,6 +70,7 @@ test-long: deps build ## What takes longer than a change can wait, within two ho
 	$(MAKE) --no-print-directory crashes DB=sqlite
 	$(MAKE) --no-print-directory crashes DB=postgres
 	$(MAKE) --no-print-directory crashes DB=ssh
+	$(MAKE) --no-print-directory crashes DB=slurm
 	@echo "simulated worlds: orders of events that hardly ever come"
 	$(MAKE) --no-print-directory sim
 	@echo "mutants: the tests notice when a guard is gone"
@@ -102,7 +104,7 @@ chaos: deps ## Raise a storm of faults for SECONDS (60) over processes on DB (sq
 	CGO_ENABLED=0 $(GO) run ./internal/proof/storm -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED)) $(STORM)
 
 .PHONY: crashes
-crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos, or DB=ssh
+crashes: deps ## Let processes die at each named point and at random moments for SECONDS; DB and SEED as for chaos, or DB=ssh or slurm
 	CGO_ENABLED=0 $(GO) run ./internal/proof/crashes -db '$(DB)' -seconds $(SECONDS) $(if $(SEED),-seed $(SEED))
 
 # How Pawl is without a guard stands in NAME.mutants, beside NAME.go. CONTRIBUTING.md says how one is added.

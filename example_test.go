@@ -2,6 +2,7 @@ package pawl_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
 )
@@ -94,6 +96,33 @@ func ExampleUntilStart() {
 	}
 	fmt.Println(second.ID == first.ID, second.Existed)
 	// Output: true true
+}
+
+// What a declaration says holds for jobs that come from elsewhere, too: over HTTP, from SQL, or, as
+// here, from code that knows only the name of the kind.
+func ExampleTask_Declare() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	scale := pawl.Task[Resize, Thumb]{
+		Kind: "scale", Retry: &job.RetryPolicy{MaxAttempts: 3},
+		Schema: json.RawMessage(`{"type": "object", "required": ["image"], "properties": {"width": {"minimum": 1}}}`),
+	}
+	if err := scale.Declare(ctx, svc); err != nil { // Run does it for the tasks that the process handles
+		panic(err)
+	}
+	answers, err := svc.Jobs().Submit(ctx, service.Request{Spec: service.NewTask("scale", Resize{Image: "cat.png", Width: 9})})
+	if err != nil {
+		panic(err)
+	}
+	j, err := svc.Jobs().Job(ctx, answers[0].ID)
+	fmt.Println(j.MaxAttempts, "attempts", err)
+	_, err = svc.Jobs().Submit(ctx, service.Request{Spec: service.NewTask("scale", map[string]int{"width": 9})})
+	fmt.Println(err)
+	// Output:
+	// 3 attempts <nil>
+	// args.image: is missing: give it
 }
 
 // A handler that was interrupted goes on where its last checkpoint was.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -53,6 +54,8 @@ type Service struct {
 	db     *Database
 	around []func(service.Handler) service.Handler
 	knows  map[string]bool // testers of versions of arguments
+	kinds  []kinds.Kind    // of the tasks that have handlers
+	log    *slog.Logger
 }
 
 // Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
@@ -67,7 +70,7 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 		return nil, err
 	}
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
-	return &Service{jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}}, nil
+	return &Service{jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}, log: o.log}, nil
 }
 
 // An Option changes how a service is opened.
@@ -130,9 +133,16 @@ func (s *Service) Database() *Database { return s.db }
 
 // Run runs tasks until ctx ends, and then stops in good order: handlers may go on for 10 s, and
 // unfinished jobs go back to their queues as if nothing had happened. All handlers must be
-// registered before.
+// registered before. Their declarations are kept: see [Task.Declare].
 func (s *Service) Run(ctx context.Context) error {
-	if err := s.tryVersions(ctx); err != nil {
+	err := s.keepKinds(ctx)
+	if err == nil {
+		err = s.tryVersions(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // it was stopped before it had begun
+	}
+	if err != nil {
 		return err
 	}
 	return s.jobs.Run(ctx)

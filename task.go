@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
 )
 
 // A Task declares a kind of job whose arguments are A and whose result is R. Both are written as
 // JSON. Only Kind is required. A declaration never changes: the code that enqueues and the code
-// that handles share it.
+// that handles share it. The database keeps it for jobs that come in other ways: see
+// [Task.Declare].
 type Task[A, R any] struct {
 	// Kind is its name in the database: up to 64 of A-Z a-z 0-9 . _ -.
 	Kind string
@@ -43,6 +45,26 @@ type Task[A, R any] struct {
 	// Stall is how long a run may go on without [Job.Heartbeat], [Job.Progress] or
 	// [Job.Checkpoint]; 0: as long as it likes. See [ErrStalled].
 	Stall time.Duration
+
+	// Slots is how many of its jobs run at once, in all processes together: the limit kind/KIND. 0
+	// leaves that limit as it is.
+	Slots int
+
+	// Schema is a JSON Schema (2020-12) of A. Jobs whose arguments do not meet it are refused, also
+	// those that come from elsewhere. Nil leaves it as people have set it.
+	Schema json.RawMessage
+
+	// Keep is how long its jobs are kept after their end, by the state in which they end. For a state
+	// that it does not have the retention of the tenant holds.
+	Keep map[job.State]time.Duration
+
+	// Index names arguments, up to four, by which an index finds the jobs: image, or user.id for a
+	// field in a field. Without one, all jobs of a filter's window are looked at.
+	Index []string
+
+	// Revision is raised with a change of the declaration, so that a process of an older build does
+	// not take the change back: see [Task.Declare].
+	Revision int
 
 	// Version is the version of A that this build writes; 0 stands for 1. A job whose arguments have
 	// a newer version than its process knows is BLOCKED until a process that knows it is there, for
@@ -113,6 +135,7 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 	options := []service.HandleOption{
 		service.TimeLimit(t.Timeout), service.Stall(t.Stall), service.Around(s.around...),
 	}
+	s.kinds = append(slices.DeleteFunc(s.kinds, func(k kinds.Kind) bool { return k.Name == t.Kind }), t.kind())
 	version := max(t.Version, 1)
 	s.knowVersions(t.Kind, version)
 	s.jobs.Handle(t.Kind, func(ctx context.Context, run *service.TaskRun) (any, error) {

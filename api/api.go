@@ -20,7 +20,7 @@
 //	POST   /v1/jobs/{id}/hide           leave it out of lists; also unhide
 //	POST   /v1/jobs/{id}/resubmit       submit its request once more
 //	PATCH  /v1/jobs/{id}/annotations    change labels and notes; PUT replaces them
-//	GET    /v1/queues, /v1/systems, /v1/policies, /v1/retentions, /v1/schedules
+//	GET    /v1/queues, /v1/systems, /v1/kinds, /v1/policies, /v1/retentions, /v1/schedules
 //	                                    documents; below: GET, PUT, DELETE, enable, disable
 //	POST   /v1/systems/{name}/check     try all that jobs need of a system
 //	POST   /v1/schedules/{name}/run     submit its jobs now

@@ -17,6 +17,8 @@ import (
 const (
 	readGrace   = 30 * time.Second // in which the first bytes of a body must come
 	readSlowest = 8 << 10          // bytes in a second that come from then on
+
+	maxValues = 2_000_000 // of lists and maps in a body: two bytes of it may be one, which takes a hundred in memory
 )
 
 // readBody reads the body of a request if its operation takes one. It refuses a body that is too
@@ -61,12 +63,16 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 		return withStatus(http.StatusBadRequest, job.Errorf(job.Invalid, "the request body is required: send JSON"))
 	}
 	c.body = body.Bytes()
+	deepest, values := job.Measure(c.body)
 	switch {
 	case !utf8.Valid(c.body):
 		return invalid("(body)", "", "is not text in UTF-8", "encode it so")
-	case job.Depth(c.body) > h.Limits.Depth:
+	case deepest > h.Limits.Depth:
 		return invalid("(body)", "", "has lists and maps more than "+itoa(h.Limits.Depth)+" deep in each other",
 			"write it flatter")
+	case values > maxValues:
+		return invalid("(body)", itoa(values)+" values in lists and maps", "are too many",
+			"keep to "+itoa(maxValues)+", and send less at once")
 	}
 	if at := job.Repeated(c.body); at != "" {
 		return invalid(at, "", "stands there twice", "keep one of them")

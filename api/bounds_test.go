@@ -51,6 +51,22 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, r.code, r.body)
 		}
 	}
+	t.Run("a body of too many values", func(t *testing.T) {
+		f := openWith(t, api.Config{})
+		for _, unit := range []string{"0,", "{},", "[],", `"",`} {
+			for _, body := range []string{
+				`{"jobs":[` + strings.Repeat(unit, 2_000_001) + `0]}`, `{"command":["a"],"env":[` + strings.Repeat(unit, 2_000_001) + `0]}`,
+			} {
+				if r := f.call("POST", "/v1/jobs", body); r.code != 422 || !strings.Contains(r.body, "are too many: keep to 2000000") {
+					t.Errorf("%.40s: %d %.300s", body, r.code, r.body)
+				}
+			}
+		}
+		commas := strings.Repeat(`{"kind":"mail","args":"`+strings.Repeat(",", 500_000)+`"},`, 5)
+		if r := f.call("POST", "/v1/jobs", `{"jobs":[`+strings.TrimSuffix(commas, ",")+`]}`); r.code != 202 {
+			t.Errorf("commas in texts are no values: %d %.300s", r.code, r.body)
+		}
+	})
 	t.Run("a body whose length is not said", func(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", f.url+"/v1/jobs", io.MultiReader(strings.NewReader(`{"script":"`), strings.NewReader(long)))
 		if err != nil {

@@ -43,8 +43,8 @@ func (h *handler) registerClaims() {
 	report[claims.ProgressReport](h, say("progress", "Say how far tasks have come", "Only the newest is kept."),
 		`"done": 40, "total": 100`)
 	report[claims.LogReport](h, say("log", "Write events into the histories of tasks",
-		"A job may be there more than once. A call that is repeated writes them again."),
-		`"name": "log", "message": "page 7 is empty"`)
+		"A job may be there more than once. An event without key is written again by a call that is repeated."),
+		`"name": "log", "message": "page 7 is empty", "key": "page-7"`)
 	report[claims.SnoozeReport](h, say("snooze", "Let tasks run again later, in the same attempt", ""), `"delay": "5m"`)
 	report[claims.BlockReport](h, say("block", "Let tasks wait for a condition that may clear by itself", ""),
 		`"message": "the mail server is away", "tester": "tcp", "params": {"address": "mail:25"}`)
@@ -97,15 +97,11 @@ func (h *handler) claim(ctx context.Context, in *claimInput) (*claimOutput, erro
 	if err := strict(callOf(ctx).body, &b, `"kinds": ["mail"], "slots": 4`); err != nil {
 		return nil, err
 	}
-	if b.Wait > 0 {
-		release, err := h.stream()
-		if err != nil {
-			return nil, err
-		}
-		defer release()
+	wait, done, err := h.poll(ctx, time.Duration(b.Wait))
+	if err != nil {
+		return nil, err
 	}
-	wait, cancel := h.waiting(ctx, time.Duration(b.Wait))
-	defer cancel()
+	defer done()
 	c, err := serviceOf(ctx).Claims().Claim(ctx, wait, session, b)
 	return &claimOutput{claimed{c.Session, job.Duration(c.Lease), c.Mode, c.Jobs}}, err
 }
@@ -129,6 +125,10 @@ type renewBody struct {
 
 	// As in the claim.
 	Lease job.Duration `json:"lease,omitempty" example:"30s"`
+
+	// How long to wait until there is something to stop, or a mode is told; a quarter of the lease at
+	// most. A worker that stops a task does not wait.
+	Wait job.Duration `json:"wait,omitempty" example:"5s"`
 }
 
 // renewed is the answer to a heartbeat.
@@ -156,8 +156,33 @@ func (h *handler) renewClaims(ctx context.Context, in *claimInput) (*renewOutput
 	if err := strict(callOf(ctx).body, &b, `"jobs": [`+heldExample+`]`); err != nil {
 		return nil, err
 	}
-	r, err := serviceOf(ctx).Claims().Renew(ctx, session, time.Duration(b.Lease), b.Jobs)
+	desk, r := serviceOf(ctx).Claims(), claims.Renewal{}
+	if b.Wait > 0 {
+		wait, done, pollErr := h.poll(ctx, time.Duration(b.Wait))
+		if pollErr != nil {
+			return nil, pollErr
+		}
+		defer done()
+		r, err = desk.RenewWaiting(ctx, wait, session, time.Duration(b.Lease), b.Jobs)
+	} else {
+		r, err = desk.Renew(ctx, session, time.Duration(b.Lease), b.Jobs)
+	}
 	return &renewOutput{renewed{job.Duration(r.Lease), r.Mode, r.Jobs}}, err
+}
+
+// poll begins a call that may wait so long. Only so many wait at a time; 0 does not wait.
+func (h *handler) poll(ctx context.Context, d time.Duration) (wait context.Context, done func(), err error) {
+	release := func() {}
+	if d > 0 {
+		if release, err = h.stream(); err != nil {
+			return nil, nil, err
+		}
+	}
+	wait, cancel := h.waiting(ctx, d)
+	return wait, func() {
+		cancel()
+		release()
+	}, nil
 }
 
 func (h *handler) endClaims(ctx context.Context, in *claimInput) (*struct{}, error) {

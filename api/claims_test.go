@@ -18,7 +18,7 @@ var reportTries = map[string][2]string{
 	"fail":       {`, "message": "boo", "final": true, "code": "TIME_LIMIT", "data": [1]`, `, "code": "POISON"`},
 	"checkpoint": {`, "checkpoint": {"page": 7}`, ``},
 	"progress":   {`, "done": 40, "total": 100, "what": "sending"`, `, "done": "x"`},
-	"log":        {`, "name": "log", "message": "page 7 is empty"`, `, "name": "RUNNING"`},
+	"log":        {`, "name": "log", "message": "page 7 is empty", "key": "page-7"`, `, "name": "RUNNING"`},
 	"snooze":     {`, "delay": "5m"`, `, "delay": "-5m"`},
 	"block":      {`, "message": "away", "tester": "tcp", "params": {"address": "x:1"}`, `, "message": "away"`},
 	"cancel":     {`, "message": "closed"`, `, "message": 1`},

@@ -210,8 +210,8 @@ var says = map[string]map[string]string{
 		"since": "Only jobs submitted since then were looked at; missing: all.",
 	},
 	"Progress": {
-		"what": "What is done, such as staging inputs.", "done": "Bytes done.",
-		"total": "Bytes in all; missing: not known.",
+		"what": "What is done, such as staging inputs.", "done": "Bytes done; while it runs, what the job counts.",
+		"total": "The same in all; missing: not known.",
 	},
 	"Event": {
 		"job": "The job.", "n": "Its number among the changes of the job, from 1 without gaps.",
@@ -249,6 +249,7 @@ var says = map[string]map[string]string{
 	"ResourceRecoveryPolicy": resource,
 	"ResourceRetention":      resource,
 	"ResourceSchedule":       resource,
+	"ResourceKind":           resource,
 }
 
 // describe completes the named schemas with what tags cannot say.

@@ -30,7 +30,7 @@ func TestDocument(t *testing.T) {
 
 	t.Run("it has the status of every code", func(t *testing.T) {
 		want, got := map[job.ErrorKind]int{}, map[job.ErrorKind]int{}
-		for _, k := range kinds {
+		for _, k := range errorKinds {
 			want[k] = http.StatusInternalServerError
 			if n, ok := cells[string(k)]; ok {
 				got[k], _ = strconv.Atoi(n)
@@ -68,7 +68,7 @@ func TestDocument(t *testing.T) {
 			if !strings.HasSuffix(path, "/check") && path != "/v1/systems/{name}/files" { // which systems alone have
 				path = strings.ReplaceAll(path, "/v1/systems", "/v1/queues")
 			}
-			path = strings.NewReplacer("/v1/retentions", "/v1/queues", "/v1/policies", "/v1/queues").Replace(path)
+			path = strings.NewReplacer("/v1/retentions", "/v1/queues", "/v1/policies", "/v1/queues", "/v1/kinds", "/v1/queues").Replace(path)
 			pattern := regexp.MustCompile(`\\\{[a-z]+(\\\.\\\.\\\.)?\\\}`).ReplaceAllString(regexp.QuoteMeta(path), `[^\s]+`)
 			if !regexp.MustCompile(pattern + `[^a-z]`).Match(text) {
 				t.Errorf("it has no %s", path)

@@ -300,7 +300,8 @@ func filterDoc() string {
 		}
 		b.WriteString("`" + f.Name + "` " + f.Doc)
 	}
-	b.WriteString("; `label.KEY` the label KEY. These fields look at all jobs: ")
+	b.WriteString("; `label.KEY` the label KEY; `args.NAME` an argument of a task, with = or !=, " +
+		"indexed where the kind's document says so. These fields look at all jobs: ")
 	var indexed []string
 	for _, f := range job.FilterFields {
 		if f.Indexed {

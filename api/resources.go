@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
 )
 
@@ -38,6 +39,10 @@ func (h *handler) registerResources() {
 		about: "What a job can take from there as an input: the document of the system says in files which folders " +
 			"these are. The process that answers looks there.",
 	}, h.listSystem)
+	registerKind(h, kinds.Document, `{"unique": {"args": ["image"], "until": "start"}, "timeout": "10m", `+
+		`"schema": {"type": "object", "required": ["image"]}}`,
+		switches{"Let a %s of task take new jobs again", "Let a %s of task take no new jobs", "Those that it has go on."},
+		(*service.Service).Kinds)
 	registerKind(h, job.KindPolicy, `{"description": "for work over night", `+
 		`"stages": [{"every": "1m", "times": 10}, {"every": "5m"}], "max_wait": "12h"}`,
 		switches{"Let a %s count again", "Let a %s count for nothing", "It is as if it were not there."},
@@ -68,16 +73,16 @@ type documentsOf[T any] struct {
 }
 
 func registerKind[T any](h *handler, kind, doc string, says switches, of func(*service.Service) service.Resources[T]) {
-	kinds := plural(kind)
-	d := &documentsOf[T]{kind: kind, path: "/v1/" + kinds, of: of, h: h}
+	all := plural(kind)
+	d := &documentsOf[T]{kind: kind, path: "/v1/" + all, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
 	op := func(id, method, path, summary, about string) operation {
 		return operation{
-			id: id, tag: kinds, method: method, path: d.path + path, summary: summary, about: about,
+			id: id, tag: all, method: method, path: d.path + path, summary: summary, about: about,
 			headers: etag,
 		}
 	}
-	list := op("list-"+kinds, http.MethodGet, "", "List the "+kinds, "By name, also names without a document.")
+	list := op("list-"+all, http.MethodGet, "", "List the "+all, "By name, also names without a document.")
 	list.headers = nil
 	register(h, list, d.list)
 	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)
@@ -96,6 +101,8 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	switch kind {
 	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
+	case kinds.Document:
+		del.about = "Its jobs stay as they are. Handlers go on, and declare it again when their process starts."
 	case job.KindPolicy:
 		del.about = "Jobs that name it wait as the condition has it by default."
 	case job.KindSchedule:

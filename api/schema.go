@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -49,7 +50,7 @@ var scalars = map[reflect.Type]struct {
 		wordSchema("What is wished of a job.", []job.Wish{job.WishCancel, job.WishPause}),
 	},
 	reflect.TypeFor[job.Cause]():           {"Cause", wordSchema("What made an event.", causes)},
-	reflect.TypeFor[job.ErrorKind]():       {"ErrorCode", wordSchema("What the caller can do about an error.", kinds)},
+	reflect.TypeFor[job.ErrorKind]():       {"ErrorCode", wordSchema("What the caller can do about an error.", errorKinds)},
 	reflect.TypeFor[service.Action]():      {"Action", wordSchema("What is done with jobs.", service.Actions)},
 	reflect.TypeFor[service.WorkerState](): {"WorkerState", wordSchema("What a process does.", service.WorkerStates)},
 	reflect.TypeFor[store.Role]():          {"Role", wordSchema("A part that a process plays.", store.Roles)},
@@ -62,7 +63,7 @@ var causes = []job.Cause{
 	job.CausePaid, job.CauseTurn, job.CauseClear, job.CauseUser, job.CauseJob,
 }
 
-var kinds = []job.ErrorKind{
+var errorKinds = []job.ErrorKind{
 	job.Internal, job.Invalid, job.NotFound, job.Conflict, job.Exhausted, job.Denied, job.Fenced, job.Unavailable,
 	job.Locked,
 	job.Corrupt, job.Newer, job.Closed,
@@ -138,14 +139,15 @@ var schemaKinds = map[string]struct {
 	job.KindPolicy:    {reflect.TypeFor[job.RecoveryPolicy](), "A policy"},
 	job.KindRetention: {reflect.TypeFor[job.Retention](), "A retention"},
 	job.KindSchedule:  {reflect.TypeFor[job.Schedule](), "A schedule"},
+	kinds.Document:    {reflect.TypeFor[kinds.Kind](), "A kind of task"},
 }
 
 // Kinds returns the kinds of document that [Schema] knows, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(schemaKinds)) }
 
 // Schema returns the JSON Schema (2020-12) of a kind of document: "job" (the spec of a job),
-// "queue", "system", "policy", "retention" or "schedule". The error for any other kind is of kind
-// [job.NotFound].
+// "queue", "system", "kind", "policy", "retention" or "schedule". The error for any other kind is
+// of kind [job.NotFound].
 //
 // The service refuses what the schema refuses, with one exception: the service takes null and empty
 // text for a field that may be left out. It also checks what a schema cannot express.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 )
 
 // schema compiles the JSON Schema of a kind.
@@ -68,6 +69,9 @@ func parses(kind, doc string) error {
 		return err
 	case job.KindRetention:
 		_, err := job.ParseRetention([]byte(doc))
+		return err
+	case kinds.Document:
+		_, err := kinds.Parse([]byte(doc))
 		return err
 	}
 	spec, err := job.ParseSpec([]byte(doc))
@@ -150,6 +154,17 @@ func TestSchema(t *testing.T) {
 			`{"name":"calm","stages":[{"every":"1m","times":1000001}]}`,
 			`{"name":"calm","stages":[{"every":60}]}`, `{"name":"calm","wait":"1h"}`, `{"name":"calm","stages":[` +
 				strings.Repeat(`{"every":"1m","times":1},`, 16) + `{"every":"1m"}]}`,
+		}},
+		"kind": {good: []string{
+			`{"name":"thumbnail"}`, `{"name":"thumbnail","description":"x","disabled":true,"queue":"images","slots":4,"revision":0}`,
+			`{"name":"a","unique":{},"order":{"key":"a","failing":"pass"},"limits":["license/matlab"],"retry":{"max_attempts":3}}`,
+			`{"name":"a","timeout":"10m","stall":"90s","schema":{"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}},"args_version":2}`,
+			`{"name":"a","schema":false}`, `{"name":"a","schema":{"$schema":"http://json-schema.org/draft-07/schema#","items":[{}]}}`,
+		}, bad: []string{
+			`{}`, `{"name":"a b"}`, `{"name":"a","timeout":600}`, `{"name":"a","timeout":"-1s"}`, `{"name":"a","slots":0}`,
+			`{"name":"a","slots":1000001}`, `{"name":"a","args_version":0}`, `{"name":"a","revision":-1}`, `{"name":"a","unique":{"until":"end"}}`,
+			`{"name":"a","order":{"failing":"wait"}}`, `{"name":"a","retry":{"max_attempts":0}}`, `{"name":"a","args":{}}`,
+			`{"name":"a","queue":"a b"}`,
 		}},
 		"retention": {
 			good: []string{

@@ -247,6 +247,11 @@ func (failing) Find(context.Context, store.FindQuery) ([]job.Job, error) {
 	return nil, job.Errorf(job.Unavailable, "somebody else is busy")
 }
 
+// Sessions answers what no answer can be made of: JSON has no such year.
+func (failing) Sessions(context.Context) ([]store.SessionInfo, error) {
+	return []store.SessionInfo{{ID: job.NewID(), Live: true, Renewed: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, nil
+}
+
 // ofRequests says of a record whether it was logged with the context of a request, from which a log knows more.
 type ofRequests struct{ slog.Handler }
 
@@ -280,6 +285,7 @@ func TestWhatGoesWrongInside(t *testing.T) {
 		}{
 			{"panic", "/metrics", "get-metrics", 500, job.Internal, "with the id panic", "a defect"},
 			{"internal", "/v1/counts", "count-jobs", 500, job.Internal, "with the id internal", "count secret"},
+			{"encoded", "/v1/workers", "list-workers", 500, job.Internal, "with the id encoded", "a defect"},
 			{"wrapped", "/v1/jobs", "list-jobs", 503, job.Unavailable, "under the id wrapped", "list jobs: disk secret"},
 			{"said", "/v1/jobs/" + job.NewID().String(), "get-job", 503, job.Unavailable, "somebody else is busy", "somebody else is busy"},
 		} {

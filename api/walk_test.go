@@ -136,10 +136,11 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// A try is a request and what becomes of it. In path and body stand: {none}, an id of nothing; {waits}, a job made for
-// this try that waits; {over}, one that was canceled; {ran}, a program that has ended; {runs}, a program that runs;
-// {blocked}, one that was blocked for this try, and {group}, the group of such a one;
-// {key}, that of the run of /a; {worker}, the process itself; {other}, another one; and {ended}, one that has ended.
+// A try is a request and what becomes of it. In path and body stand: {none}, an id of nothing;
+// {waits}, a job made for this try that waits; {over}, one that was canceled; {ran}, a program that
+// has ended; {runs}, a program that runs; {blocked}, one that was blocked for this try, and
+// {group}, the group of such a one; {key}, that of the run of /a; {worker}, the process itself;
+// {other}, another one; and {ended}, one that has ended.
 type try struct {
 	method, path, body string // method and path of the operation where they are empty
 	header             []string
@@ -240,6 +241,8 @@ var tries = map[string][]try{
 	"events":     {{path: "/v1/events?filter=name%3Dlater&type=WAITING", status: 200}, {path: "/v1/events?after=end", status: 200}, {path: "/v1/events?after=!", status: 422}, {path: "/v1/events?filter=x", status: 422}},
 	"add-event": {
 		{path: "/v1/jobs/{waits}/events", body: `{"name":"epoch","message":"1 of 3","data":{"loss":0.5}}`, status: 201},
+		{path: "/v1/jobs/{waits}/events", body: `{"name":"epoch","key":"e1"}`, status: 201},
+		{path: "/v1/jobs/{waits}/events", body: `{"name":"epoch","key":"e1"}`, status: 201},
 		{path: "/v1/jobs/{over}/events", body: `{"name":"epoch"}`, status: 409},
 		{path: "/v1/jobs/{waits}/events", body: `{"name":"a b"}`, status: 422},
 		{path: "/v1/jobs/{none}/events", body: `{"name":"epoch"}`, status: 404},
@@ -348,7 +351,8 @@ var tries = map[string][]try{
 	"get-readiness": {{status: 200}, {path: "/readyz?broken=1", status: 503}},
 }
 
-// TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is answered as it is documented.
+// TestOperations walks the OpenAPI document: each operation has tries of both kinds, and is
+// answered as it is documented.
 func TestOperations(t *testing.T) {
 	broken := false
 	c := api.Config{Auth: byToken, Ready: func(context.Context) []api.Check {
@@ -371,6 +375,7 @@ func TestOperations(t *testing.T) {
 	slices.SortStableFunc(ops, func(a, b *operation) int { return at(a) - at(b) })
 	known, tries := map[string]bool{}, maps.Clone(tries)
 	maps.Copy(tries, scheduleTries)
+	maps.Copy(tries, kindTries)
 	maps.Copy(tries, claimTries())
 	made := &places{f: f}
 	for _, op := range ops {

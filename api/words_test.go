@@ -11,7 +11,7 @@ import (
 // TestWords holds the descriptions in the document to the comments on fields.
 func TestWords(t *testing.T) {
 	words := map[string]map[string]string{}
-	for _, dir := range []string{"../job", "../claims", "../service", "."} {
+	for _, dir := range []string{"../job", "../kinds", "../claims", "../service", "."} {
 		for _, tag := range []string{"json", "query", "header", "path"} {
 			for name, fields := range testenv.FieldWords(t, dir, tag) {
 				name = strings.ToUpper(name[:1]) + name[1:] // as schemas are called

@@ -27,6 +27,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -85,6 +86,7 @@ type Kind struct {
 
 	away    sync.Map     // by watch when it was found that its machine cannot be reached
 	copies  share.Copies // of inputs that several jobs share, on other machines
+	ears    sync.Map     // an [ear] for each watch
 	spreads sync.Map     // folders of jobs' folders that were made
 	hanging atomic.Int64 // how many checks of submissions wait for a file system that does not answer
 }
@@ -197,7 +199,7 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 		s.depot, s.to = k.cfg.Files, "" // likewise
 	}
 	f := engine.Files{
-		FolderFS: folders, Folder: s.dir, ResultsFS: s.depot, Results: s.to, Archived: []string{},
+		FolderFS: jobfolder.Guard(folders, s.dir), Folder: s.dir, ResultsFS: s.depot, Results: s.to, Archived: []string{},
 		Stdout: path.Clean(s.spec.Stdout), Stderr: path.Clean(s.spec.Stderr),
 	}
 	if m := s.progress.Manifest; m != nil {
@@ -271,7 +273,10 @@ func (k *Kind) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	case job.SubmittingJob:
 		return k.submit(ctx, r, s)
 	case job.Archiving:
-		return k.runApart(ctx, r, s, k.archive)
+		tell := r.Teller()
+		return k.runApart(ctx, r, s, func(ctx context.Context, s *program, record recorder) engine.Outcome {
+			return k.archive(ctx, s, record, tell)
+		})
 	}
 	return engine.Fail(job.Entry{Code: job.InternalError, Message: "no step for state " + string(r.Job.State)})
 }
@@ -296,7 +301,12 @@ type progress struct {
 	SuspendedAt time.Duration `json:"suspended_at,omitempty"`
 
 	Usage *host.Usage `json:"usage,omitempty"` // what the program has used; nil: not known
+
+	Checkpoint string `json:"checkpoint,omitempty"` // the last that a program of the job has printed
 }
+
+// anew returns what is left of n for another launch.
+func (n progress) anew() progress { return progress{Checkpoint: n.Checkpoint} }
 
 func (n progress) encode() json.RawMessage {
 	b, err := json.Marshal(n)

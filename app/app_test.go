@@ -583,8 +583,7 @@ func TestWishes(t *testing.T) {
 	})
 	t.Run("a program that ends while paused waits in PAUSED for its archiving", func(t *testing.T) {
 		h := open(t)
-		id := h.submit(shell(`exec sleep 1000`))
-		h.until(id, state(job.Running))
+		id, _ := h.asleep()
 		if _, err := h.svc.Pause(h.ctx, id); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -94,7 +95,10 @@ func (n fileName) String() string { return files.Name(n.Name) }
 
 // archive stores the results in four parts. Each part can be done again: upload under a name with
 // the epoch, commit the manifest, give the files their names, clean the folder. Then the job ends.
-func (k *Kind) archive(ctx context.Context, s *program, record recorder) engine.Outcome {
+func (k *Kind) archive(ctx context.Context, s *program, record recorder, tell printed.Tell) engine.Outcome {
+	if o, stop := k.lastWords(ctx, s, record, tell); stop {
+		return o
+	}
 	if k.cfg.Ran != nil && s.progress.End != nil {
 		k.cfg.Ran(ctx, s.job, *s.progress.End)
 	}
@@ -125,6 +129,10 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 }
 
 func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) engine.Outcome {
+	if e := s.progress.End; e != nil && e.NotStarted == runner.CannotFork { // the attempt is not used up
+		b := shortage(errors.New(s.verdict().Message))
+		return engine.Block(b).At(job.SubmittingJob).Work(s.progress.anew().encode())
+	}
 	verdict := s.verdict()
 	// fails returns a failure to archive. A failure of the program is more important: its message
 	// comes first.
@@ -135,8 +143,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		full := into != nil && noRoom(err)
 		blocked := full || job.Blocking(err) != nil
 		// A job that waits for room keeps no copies, except those of a manifest.
-		if over := !blocked && (trespass(err) || s.job.Attempt >= s.job.MaxAttempts); ctx.Err() == nil &&
-			(over || blocked && s.progress.Manifest == nil) {
+		last := trespass(err) || errors.Is(err, syscall.EDQUOT) || s.job.Attempt >= s.job.MaxAttempts
+		if ctx.Err() == nil && (!blocked && last || blocked && s.progress.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
 		if trespass(err) { // a link was changed meanwhile
@@ -172,7 +180,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
 		if s.job.Attempt < s.job.MaxAttempts {
-			return engine.Retry(verdict).Work(progress{}.encode())
+			return engine.Retry(verdict).Work(s.progress.anew().encode())
 		}
 	}
 	if on := s.spec.Archive.On; on == job.ArchiveNever || on == job.ArchiveSuccess &&
@@ -201,7 +209,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 			verdict.Data = k.evidence(ctx, s)
 			if s.job.Attempt < s.job.MaxAttempts {
 				k.leaveNothing(ctx, s)
-				return engine.Retry(verdict).Work(progress{}.encode())
+				return engine.Retry(verdict).Work(s.progress.anew().encode())
 			}
 		}
 		s.progress.Manifest, s.progress.Unread = m, left.unread
@@ -230,7 +238,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		if ctx.Err() != nil || job.Shortage(err) || silent(s.job, err) != nil {
 			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
-		done = done.Explain("its folder is left in "+s.dir+": "+reason(err), nil) // the results are where they should be
+		done = done.Explain("its folder is left in "+s.dir+": "+Reason(err), nil) // the results are where they should be
 	}
 	crash.At("archive.cleaned")
 	return done

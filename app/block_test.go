@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
+	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -462,5 +463,34 @@ func TestCancelWithoutRoom(t *testing.T) {
 	}
 	if list, err := f.List(h.ctx, "/results"); err != nil && !errors.Is(err, os.ErrNotExist) || len(list) > 0 {
 		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
+// TestNoProcessForTheProgram: where the machine had no process for the program, the job waits until
+// it has, in the same attempt. The program plays that here: it says what its launcher would, in its
+// name.
+func TestNoProcessForTheProgram(t *testing.T) {
+	h := open(t)
+	s := shell(`[ ! -e "$0" ] || exit 0
+		: >"$0"
+		launcher=$(tr '\0' '\n' </proc/$PPID/cmdline | sed -n 2p)
+		echo "$launcher: 1: ` + runner.CannotFork + `" >&2
+		exit 126`)
+	s.Command = append(s.Command, filepath.Join(h.dir, "ran"))
+	s.Retry = &job.RetryPolicy{MaxAttempts: 1}
+	id := h.submit(s)
+	h.until(id, state(job.Blocked))
+	j, err := h.svc.Job(h.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.Code != job.MachineExhausted || j.Resume != job.SubmittingJob || !strings.Contains(j.Message, "cannot fork") {
+		t.Errorf("%s, resumes in %s: %s", j.Code, j.Resume, j.Message)
+	}
+	if _, err := h.svc.ActOnGroup(h.ctx, groups.Release, j.Group); err != nil {
+		t.Fatal(err)
+	}
+	if j = h.end(id); j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 {
+		t.Errorf("%s %s, attempt %d, launch %d\n%s", j.State, j.Code, j.Attempt, j.Launch, h.history(id))
 	}
 }

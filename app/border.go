@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-jobs/pawl/app/ground"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/runner"
 )
 
 // Here, and nowhere else, places of the service are told from places of its users. No job takes an
@@ -194,29 +193,6 @@ func (k *Kind) staysInside(ctx context.Context, s *program, field, folder string
 func (k *Kind) realDir(ctx context.Context, s *program) (string, error) {
 	above, err := files.Real(ctx, s.sys.Host.Files(), path.Dir(s.dir))
 	return path.Join(above, path.Base(s.dir)), err
-}
-
-// unlink removes links that the program of an earlier attempt put in place of the job's folder, or
-// of the runner's folder in it. The next step tells of what unlink cannot look at.
-func (k *Kind) unlink(ctx context.Context, s *program) error {
-	at := path.Join(s.dir, runner.Folder)
-	if real, err := files.Real(ctx, s.sys.Host.Files(), at); err == nil && real == at {
-		return nil
-	}
-	dir, err := k.realDir(ctx, s)
-	if err != nil {
-		return nil //nolint:nilerr // as said
-	}
-	for _, part := range []string{"", runner.Folder} {
-		at := path.Join(s.dir, part)
-		if real, err := files.Real(ctx, s.sys.Host.Files(), at); err != nil || real == path.Join(dir, part) {
-			continue
-		}
-		if err := s.sys.Host.Files().Remove(ctx, at); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // wrong returns the error about a place.

@@ -221,7 +221,7 @@ func TestLinksOfAnEarlierAttempt(t *testing.T) {
 		s.Command, s.Arguments = []string{"/bin/sh", "-c", `echo changed; ` + test.script + `; exit 1`}, []string{own}
 		s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
 		j := h.end(h.submit(s))
-		if j.Code != job.InvalidDefinition {
+		if j.Code != job.ProgramFailed {
 			t.Errorf("%s: %s %s: %s\n%s", name, j.State, j.Code, j.Message, h.history(j.ID))
 		}
 		intact(name)
@@ -245,6 +245,72 @@ func TestLinksOfAnEarlierAttempt(t *testing.T) {
 			t.Errorf("%s: stdout %q", name, got)
 		}
 		intact(name)
+	}
+}
+
+// TestLinkInThePlaceOfTheFolder: what a program puts in the place of its folder leads nobody to
+// other files, neither for results nor to remove them.
+func TestLinkInThePlaceOfTheFolder(t *testing.T) {
+	h, own := guarded(t)
+	h.write("mine", h.dir, "user", "data")
+	for _, to := range []string{own, filepath.Join(h.dir, "user"), "/"} {
+		j := h.end(h.submit(scripted(`cd /; rm -r "$PAWL_JOB_DIR"; ln -s "$0" "$PAWL_JOB_DIR"; exit 3`, to)))
+		folder, results := app.Places(&j)
+		if j.Code != job.ProgramFailed {
+			t.Errorf("%s: %s %s: %s", to, j.State, j.Code, j.Message)
+		}
+		if got := h.archived(results); len(got) > 0 {
+			t.Errorf("%s: archived %q", to, got)
+		}
+		if got := h.skipped(results); len(got) != 1 || !strings.Contains(got[0], "a link to "+to) {
+			t.Errorf("%s: skipped %q", to, got)
+		}
+		if list, err := h.svc.Output(h.ctx, j.ID); err != nil || len(list) > 1 {
+			t.Errorf("%s: its files are %v: %v", to, list, err)
+		}
+		for _, name := range []string{"token", "user/data", "data", filepath.Join(h.dir, "user", "data")[1:]} {
+			if _, _, err := h.svc.OpenOutput(h.ctx, j.ID, name); job.KindOf(err) != job.NotFound {
+				t.Errorf("%s: opened %s: %v", to, name, err)
+			}
+		}
+		if v, err := h.svc.View(h.ctx, j.ID); err != nil || v.Folder != "" {
+			t.Errorf("%s: its folder is %s: %v", to, v.Folder, err)
+		}
+		if err := h.kind.Remove(h.ctx, &j); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+		if _, err := os.Lstat(folder); err == nil {
+			t.Errorf("%s: the link is left", to)
+		}
+		if h.read(own, "token") != "secret" || h.read(h.dir, "user", "data") != "mine" {
+			t.Errorf("%s: something of it is gone", to)
+		}
+	}
+}
+
+// TestLinkInThePlaceOfALog: what is shown of a log is of a file in the job's folder.
+func TestLinkInThePlaceOfALog(t *testing.T) {
+	h, own := guarded(t)
+	for _, put := range []string{
+		`ln -sf "$0/token" "$PAWL_JOB_DIR/stderr.txt"`,
+		`cd /; rm -r "$PAWL_JOB_DIR"; ln -s "$0" "$PAWL_JOB_DIR"`,
+		`cd /; rm -r "$PAWL_JOB_DIR"; mkdir "$PAWL_JOB_DIR"; ln -s "$0/token" "$PAWL_JOB_DIR/stderr.txt"`,
+	} {
+		s := scripted(put+"; exit 3", own)
+		s.Stderr = "stderr.txt"
+		if strings.Contains(put, `"$0" `) {
+			s.Stderr = "token"
+		}
+		j := h.end(h.submit(s))
+		events, err := h.svc.History(h.ctx, j.ID)
+		if err != nil || j.Code != job.ProgramFailed {
+			t.Fatalf("%s: %s, %v", put, j.Code, err)
+		}
+		for _, e := range events {
+			if strings.Contains(string(e.Data), "secret") {
+				t.Errorf("%s: evidence %s", put, e.Data)
+			}
+		}
 	}
 }
 

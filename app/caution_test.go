@@ -5,11 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
@@ -118,4 +120,34 @@ func TestLooksThatKill(t *testing.T) {
 			t.Error("its program runs on")
 		}
 	})
+}
+
+// The list of what was staged lies where the program can write. What it makes of that costs
+// no more than a list of Pawl's own, and everything counts as made by the program then.
+func TestAListThatAProgramWrote(t *testing.T) {
+	for name, script := range map[string]string{
+		"longer than any": `truncate -s 8G .pawl/job.json`,
+		"no JSON":         `echo x > .pawl/job.json`,
+		"numbers":         `(printf '{"staged":['; yes 0, | head -c 9000000; echo '0]}') > .pawl/job.json`,
+		"too many files": `sed 's/]}$/,/' .pawl/job.json > j
+			(cat j; seq -f '{"name":"%.0f"},' 300000; echo '{"name":"x"}]}') > .pawl/job.json`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t)
+			s := shell(script)
+			h.write("before", h.dir, "in")
+			s.Inputs = []job.Input{{From: filepath.Join(h.dir, "in")}}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			j := h.end(h.submit(s))
+			runtime.ReadMemStats(&after)
+			_, results := app.Places(&j)
+			if j.State != job.Finished || h.read(results, "in") != "before" {
+				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 512<<20 {
+				t.Errorf("it took %d MiB", took>>20)
+			}
+		})
+	}
 }

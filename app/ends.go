@@ -230,16 +230,19 @@ func (o *ending) change(f job.Fence) job.Change {
 	if len(o.kept) > 0 {
 		e.Message += "; it left processes behind that ask to be kept (PAWL_KEEP=1): " + runner.Remnants(o.kept)
 	}
+	set := job.Patch{Over: true}
+	if o.w.wish == job.WishCancel { // nothing is archived, and nothing else tells of its end
+		set.Result = (&program{progress: n}).result()
+	}
 	return job.Change{
-		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready,
-		Set: job.Patch{Over: true}, Work: n.encode(),
+		Job: o.w.row.ID, From: o.w.row.Guard(f), Path: []job.Entry{e}, To: job.Ready, Set: set, Work: n.encode(),
 	}
 }
 
 // drop sends a job back to be launched again that a scheduler has forgotten before it began.
 func (x *watch) drop(ctx context.Context, w *watched) error {
 	answers, err := x.held.Apply(ctx, []job.Change{{
-		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), To: job.Ready, Work: progress{}.encode(),
+		Job: w.row.ID, From: w.row.Guard(x.held.Fence()), To: job.Ready, Work: w.progress.anew().encode(),
 		Path: []job.Entry{{
 			State: job.SubmittingJob, Message: "the scheduler has forgotten it before it began: it is submitted again",
 		}},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -46,8 +47,9 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	if s.progress.Suspended > 0 {
 		ev.Suspended = brief(s.progress.Suspended)
 	}
+	fsys := jobfolder.Guard(s.sys.Host.Files(), s.dir)
 	for _, name := range []string{s.spec.Stdout, s.spec.Stderr} {
-		if b, err := tail(ctx, s.sys.Host.Files(), path.Join(s.dir, name), tailBytes); err == nil && len(b) > 0 {
+		if b, err := tail(ctx, fsys, s.dir, name, tailBytes); err == nil && len(b) > 0 {
 			b = bytes.ReplaceAll(b, []byte{0}, nil) // no database takes them
 			ev.Logs[name] = string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
 		}
@@ -81,9 +83,10 @@ func (s *program) usage() *Usage {
 	return nil
 }
 
-// tail returns the last n bytes of a file, if possible from the beginning of a line.
-func tail(ctx context.Context, fsys files.FS, name string, n int64) ([]byte, error) {
-	f, err := fsys.Open(ctx, name)
+// tail returns the last n bytes of a file in a job's folder, if possible from the beginning of a
+// line.
+func tail(ctx context.Context, fsys files.FS, dir, name string, n int64) ([]byte, error) {
+	f, _, err := jobfolder.Open(ctx, fsys, dir, path.Clean(name))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -261,6 +262,12 @@ func TestEvidence(t *testing.T) {
 	folder, _ := app.Places(&j)
 	if ev.Attempt != 1 || ev.Host != "m1" || ev.Folder != folder || *ev.ExitCode != 3 || ev.Ran == "" || ev.Ended.Before(ev.Began) || ev.Ended.IsZero() {
 		t.Errorf("evidence %s", last.Data)
+	}
+	// A program begins after it was submitted and ends before the job does. Its clock has ticks of 10
+	// ms.
+	const tick = 20 * time.Millisecond
+	if ev.Began.Before(j.Created.Add(-tick)) || ev.Ended.After(last.At.Add(tick)) {
+		t.Errorf("submitted %v, began %v, ended %v, failed %v", j.Created, ev.Began, ev.Ended, last.At)
 	}
 	if ev.Usage == nil || ev.Usage.User+ev.Usage.System <= 0 {
 		t.Errorf("it used %+v", ev.Usage)

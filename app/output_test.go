@@ -338,3 +338,67 @@ func TestLogsThatAnAttemptSpoiled(t *testing.T) {
 		})
 	}
 }
+
+// Inputs are put in place anew for each attempt, whatever the one before left there. What is not in
+// the way stays.
+func TestPlacesThatAnAttemptSpoiled(t *testing.T) {
+	for name, script := range map[string]string{
+		"a folder for a file":           `rm in place; mkdir -p in/x place/x; chmod 0 in place`,
+		"a pipe for a file":             `rm in place; mkfifo in place`,
+		"a file for a link in place":    `rm place; echo spoiled > place`,
+		"a file for a folder":           `rm -r tree; echo spoiled > tree`,
+		"a link for a folder":           `mv tree kept; ln -s kept tree`,
+		"a link that leads out":         `rm -r tree sub; ln -s /etc tree; ln -s /etc sub`,
+		"a folder for a file in one":    `rm tree/d/file; mkdir tree/d/file`,
+		"a file for a folder in one":    `rm -r tree/d; echo spoiled > tree/d`,
+		"a file for a link in one":      `rm tree/to; echo spoiled > tree/to`,
+		"a file above an input":         `rm -r sub; echo spoiled > sub`,
+		"rights of inputs":              `chmod 0 tree/d/file tree/d tree in sub/deep sub`,
+		"rights of the job's folder":    `chmod 0 .`,
+		"a folder that is only read":    `chmod 0500 .`,
+		"rights of the runner's folder": `chmod 0 .pawl`,
+		"a file for the runner's":       `rm -r .pawl; echo spoiled > .pawl`,
+		"a link for the runner's":       `mv .pawl kept; ln -s kept .pawl`,
+		"folders for Pawl's files":      `rm -f .pawl/job.json .pawl/script; mkdir -p .pawl/job.json/x .pawl/script/x`,
+		"a file for the job's folder":   `cd ..; rm -r "$OLDPWD"; echo spoiled > "$OLDPWD"`,
+		"nothing":                       `cd ..; rm -r "$OLDPWD"`,
+		"a folder for that of a log":    `rm -r logs; mkdir -p logs/out/x; chmod 0 logs`,
+		"a file for that of a log":      `rm -r logs; echo spoiled > logs`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, readsHumbly(t))
+			for _, in := range []string{"in", "tree/d/file", "tree/e/file"} {
+				h.write("good\n", h.dir, "from", in)
+			}
+			h.link("../e", h.dir, "from", "tree", "d", "e")
+			h.link("d", h.dir, "from", "tree", "to")
+			s := job.Spec{
+				Script: `if [ $PAWL_ATTEMPT = 1 ]; then echo 1 > mine; echo 2 > tree/mine; ` + script + `; exit 1; fi
+					cat in place tree/d/file tree/to/file tree/d/e/file sub/deep/in; [ ! -e mine ] || cat mine`,
+				Stdout: "logs/out",
+				Inputs: []job.Input{
+					{From: h.dir + "/from/in"},
+					{From: h.dir + "/from/in", To: "place", InPlace: true},
+					{From: h.dir + "/from/tree"},
+					{From: h.dir + "/from/in", To: "sub/deep/in"},
+				},
+				Retry: &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}},
+			}
+			j := h.end(h.submit(s))
+			if j.State != job.Finished || j.Attempt != 2 {
+				t.Fatalf("%s %s in attempt %d: %s", j.State, j.Code, j.Attempt, j.Message)
+			}
+			want := strings.Repeat("good\n", 6) + "1\n"
+			if strings.Contains(script, "OLDPWD") {
+				want = strings.TrimSuffix(want, "1\n")
+			}
+			_, results := app.Places(&j)
+			if got := h.read(results, "logs", "out"); got != want {
+				t.Errorf("stdout %q", got)
+			}
+			if got := h.read(h.dir, "from", "in"); got != "good\n" {
+				t.Errorf("the input was changed to %q", got)
+			}
+		})
+	}
+}

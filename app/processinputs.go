@@ -72,12 +72,47 @@ func (k *Kind) processInputs(ctx context.Context, s *program, _ recorder) engine
 	return o
 }
 
-// makeFolder makes the job's folder, with that of the runner in it.
+// makeFolder makes the job's folder, with that of the runner in it. What the program of an earlier
+// attempt left stays, unless it is in the way.
 func (k *Kind) makeFolder(ctx context.Context, s *program) error {
-	if err := k.unlink(ctx, s); err != nil {
+	err := files.Unlink(ctx, s.sys.Host.Files(), s.dir, path.Join(s.dir, runner.Folder))
+	if err == nil && s.job.Attempt > 1 {
+		err = k.clear(ctx, s)
+	}
+	if err != nil {
 		return err
 	}
 	return s.sys.Host.Files().Mkdir(ctx, path.Join(s.dir, runner.Folder))
+}
+
+// openFolder gives Pawl its rights to the job's folder back, if the program of an earlier attempt
+// took them away.
+func (k *Kind) openFolder(ctx context.Context, s *program) error {
+	fsys, inner := s.sys.Host.Files(), path.Join(s.dir, runner.Folder)
+	return cmp.Or(files.Unlink(ctx, fsys, s.dir, inner), files.NewWay(fsys, s.dir).Clear(ctx, inner, fs.ModeDir))
+}
+
+// clear makes way for the inputs, the logs and Pawl's own files. A folder in the place of a log
+// cannot be opened, a pipe there waits for a reader, and a link may lead anywhere.
+func (k *Kind) clear(ctx context.Context, s *program) error {
+	w, border := files.NewWay(s.sys.Host.Files(), s.dir), k.border()
+	var err error
+	for _, name := range []string{describedFile, scriptFile, s.spec.Stdout, s.spec.Stderr} {
+		err = cmp.Or(err, w.Clear(ctx, path.Join(s.dir, name), 0))
+	}
+	for i, in := range s.spec.Inputs {
+		from, fromErr := k.origin(ctx, border, s, i)
+		switch to := path.Join(s.dir, in.To); {
+		case fromErr != nil || err != nil:
+		case in.InPlace:
+			err = w.Clear(ctx, to, fs.ModeSymlink)
+		case from.source != nil:
+			err = w.Clear(ctx, to, 0)
+		default:
+			err = w.ClearTree(ctx, from.fs, from.real, to)
+		}
+	}
+	return err
 }
 
 // spread makes a folder of jobs' folders, once in the life of the process. Whatever makes a folder

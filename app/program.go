@@ -29,7 +29,8 @@ type program struct {
 	depot    files.FS // of that machine; nil until [border.reach] has reached it
 	far      *farSide // that system, likewise
 
-	published bool // its results are in its archive
+	loaded    files.FS // see [program.load]
+	published bool     // its results are in its archive
 }
 
 // A Resolved is the resolved spec of a program: the spec with its defaults, and the values of

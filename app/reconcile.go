@@ -38,7 +38,7 @@ func (r *Report) unread(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil || !files.Alone(err) {
 		return err
 	}
-	r.Unread = append(r.Unread, what+": "+reason(err))
+	r.Unread = append(r.Unread, what+": "+Reason(err))
 	return nil
 }
 

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -24,6 +26,9 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 		return engine.Outcome{}, false
 	}
 	past, err := s.sys.Runner.Past(ctx, key(&r.Job), s.dir)
+	if errors.Is(err, fs.ErrPermission) && !r.Job.Live && r.Job.State != job.Archiving && k.openFolder(ctx, s) == nil {
+		past, err = s.sys.Runner.Past(ctx, key(&r.Job), s.dir)
+	}
 	switch {
 	case err != nil && (r.Job.Live || job.KindOf(err) == job.Unavailable && !job.Shortage(err)):
 		return k.unsettled(ctx, r, err), true
@@ -43,7 +48,7 @@ func (k *Kind) catchUp(ctx context.Context, r *engine.Run, s *program) (engine.O
 	case r.Job.Wish == job.WishCancel:
 		return k.launched(ctx, r, s, *last), true
 	case last.Key.Attempt > r.Job.Attempt:
-		o := engine.Requeue(job.Pending).Set(job.Patch{Retry: true, Over: r.Job.Live}).Work(progress{}.encode())
+		o := engine.Requeue(job.Pending).Set(job.Patch{Retry: true, Over: r.Job.Live}).Work(s.progress.anew().encode())
 		return o.Explain(fmt.Sprintf("the machine knows of attempt %d, and the database was restored to a time before it",
 			last.Key.Attempt), nil), true
 	case r.Job.State == job.Archiving:

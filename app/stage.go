@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 )
@@ -68,20 +69,20 @@ func asStaged(ctx context.Context, fsys files.FS, list stagedFiles, top string, 
 }
 
 // describedFile holds the list of staged files, in the job's folder. It also has the resolved spec,
-// for people who look there.
-const describedFile = runner.Folder + "/job.json"
-
-// maxDescribed is the largest size of that file, in bytes: enough for 300,000 inputs.
-const maxDescribed = 64 << 20
+// for people who look there. Its bound in bytes is enough for [jobfolder.MostListed] inputs.
+const describedFile, maxDescribed = runner.Folder + "/job.json", 64 << 20
 
 // described is the content of that file.
 type described struct {
-	Resolved json.RawMessage `json:"resolved"`
-	Staged   []stagedFile    `json:"staged"`
+	Resolved json.RawMessage            `json:"resolved"`
+	Staged   jobfolder.List[stagedFile] `json:"staged"`
 }
 
 // staged reads the list of staged files. If it is gone, everything counts as made by the program.
 func staged(ctx context.Context, fsys files.FS, s *program) stagedFiles {
+	if len(s.spec.Inputs) == 0 {
+		return nil
+	}
 	b, err := files.ReadFile(ctx, fsys, path.Join(s.dir, describedFile), maxDescribed)
 	var d described
 	if err != nil || json.Unmarshal(b, &d) != nil {
@@ -257,15 +258,15 @@ func (s Size) String() string {
 	if s.Files != 1 {
 		n = fmt.Sprintf("%d files", s.Files)
 	}
-	n += " (" + quantity(s.Bytes)
+	n += " (" + Quantity(s.Bytes)
 	if s.Holes > 0 {
-		n += ", of which " + quantity(s.Holes) + " are holes"
+		n += ", of which " + Quantity(s.Holes) + " are holes"
 	}
 	return n + ")"
 }
 
-// quantity writes a number of bytes for people.
-func quantity(n int64) string {
+// Quantity writes a number of bytes for people.
+func Quantity(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d bytes", n)
 	}

@@ -29,9 +29,6 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 		if err == nil && path.Dir(full) != s.dir {
 			err = fsys.Mkdir(ctx, path.Dir(full))
 		}
-		if err == nil && s.job.Attempt > 1 {
-			err = s.clearLog(ctx, full)
-		}
 		if err != nil {
 			return k.trouble(ctx, s, job.StagingFailed, "make the folder of "+name, k.full(ctx, k.workRoom(s, 0), err))
 		}
@@ -47,22 +44,6 @@ func (k *Kind) stageJob(ctx context.Context, s *program, _ recorder) engine.Outc
 		return k.faulty(ctx, s, job.LaunchFailed, err)
 	}
 	return engine.Next(job.SubmittingJob)
-}
-
-// clearLog removes what an earlier attempt left in the place of a log, unless it is a plain file. A
-// folder cannot be opened, a pipe waits for a reader, and a link may lead anywhere.
-func (s *program) clearLog(ctx context.Context, name string) error {
-	fsys := s.sys.Host.Files()
-	infos, err := fsys.List(ctx, path.Dir(name))
-	if err != nil {
-		return err
-	}
-	for _, f := range infos {
-		if f.Name() == path.Base(name) && !f.Mode().IsRegular() {
-			return fsys.Remove(ctx, name)
-		}
-	}
-	return nil
 }
 
 // startable returns why the program cannot be started. A name without a slash is left to the shell

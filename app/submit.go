@@ -102,7 +102,8 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 		}
 		return engine.Back().Set(job.Patch{Over: true})
 	}
-	s.progress = progress{Handle: &h, Limit: s.given.Resources.Limit()}
+	s.progress = s.progress.anew()
+	s.progress.Handle, s.progress.Limit = &h, s.given.Resources.Limit()
 	state := job.Running
 	if s.sys.Runner.Traits().Queues {
 		state = job.Queued
@@ -148,6 +149,7 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	for _, m := range job.Macros {
 		env[m.Name] = s.macro(m.Name)
 	}
+	env[checkpointVariable] = s.progress.Checkpoint
 	for _, in := range s.spec.Inputs {
 		name := path.Join(s.dir, in.To)
 		if in.Env == "" {
@@ -164,7 +166,7 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 		env[name] = v
 	}
 	return runner.Plan{
-		Dir: s.dir, Argv: s.sys.argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
+		Dir: s.dir, Argv: s.sys.Argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
 		Resources: *s.given.Resources,
 	}
 }

@@ -78,6 +78,15 @@ func cause(err error) string {
 	return err.Error()
 }
 
+// load returns the files of the system, which tell what was in the job's folder when the step asked
+// first.
+func (s *program) load(ctx context.Context) files.FS {
+	if s.loaded == nil {
+		s.loaded = files.Load(ctx, s.sys.Host.Files(), s.dir)
+	}
+	return s.loaded
+}
+
 // survey looks through the job's folder. It leaves out inputs that are still as they were staged,
 // and the files of the runner.
 func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
@@ -85,17 +94,20 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	if err != nil {
 		return nil, err
 	}
-	fsys := files.Load(ctx, s.sys.Host.Files(), s.dir)
-	left, inputs := &leavings{
-		from: fsys, folders: map[string]fs.FileMode{}, required: p.Required,
-		met: make([]int, len(p.Required)),
-	}, staged(ctx, fsys, s)
+	fsys := s.load(ctx)
+	left := &leavings{from: fsys, folders: map[string]fs.FileMode{}, required: p.Required}
+	left.met = make([]int, len(p.Required))
+	inputs := staged(ctx, fsys, s)
 	top, err := files.Resolve(ctx, fsys, s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		top, err = s.dir, nil
-	}
-	if err != nil {
+	linked := func() bool { dir, err := k.realDir(ctx, s); return err == nil && dir != top }
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		top = s.dir
+	case err != nil:
 		return nil, err
+	case top != s.dir && linked(): // the program put a link in the place of its folder
+		left.skip(".", "a link to "+files.Text(top)+", which is not the job's folder")
+		return left, nil
 	}
 	private := path.Join(top, runner.Folder) // also where a link leads there
 	visit := func(e files.Entry) error {
@@ -121,8 +133,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		switch wanted := p.Wants(e.Name) || own && !p.Excludes(e.Name); {
 		case !wanted:
 		case e.Name == ManifestFile:
-			return fmt.Errorf("%s is the name of the archive's own manifest: let the program write to another name",
-				ManifestFile)
+			return fmt.Errorf("%s is the name of the archive's manifest: let the program write to another name", ManifestFile)
 		case e.Err != nil:
 			if isLink(e.Err) {
 				left.skip(e.Name, whyNot(e.Err))
@@ -139,8 +150,7 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	}
 	err = files.Tree(ctx, fsys, top, visit)
 	if m, can := s.sys.Host.Files().(files.Moder); can && errors.Is(err, fs.ErrPermission) {
-		// The program took the rights of its own folder away, which is Pawl's. What a link in its
-		// place leads to is not.
+		// The program took the rights of its own folder away. What a link leads to is not Pawl's.
 		if own, ownErr := k.realDir(ctx, s); ownErr == nil && own == top {
 			if err = m.Chmod(ctx, top, 0o700); err == nil {
 				err = files.Tree(ctx, fsys, top, visit)

@@ -39,8 +39,8 @@ func (y *System) shared() share.Place {
 	return share.Place{System: y.Watch, FS: y.Host.Files(), Folder: path.Join(y.Work, ".shared")}
 }
 
-// argv returns how a program is started on the system.
-func (y *System) argv(argv []string) []string {
+// Argv returns how a program is started on the system.
+func (y *System) Argv(argv []string) []string {
 	if y.Shell == nil && y.Profile == "" {
 		return argv
 	}

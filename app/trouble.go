@@ -65,7 +65,7 @@ const TesterMachine = "machine"
 // shortage blocks a job until the machine gives again what it lacked. The test runs on that
 // machine.
 func shortage(err error) *job.Block {
-	return &job.Block{Code: job.MachineExhausted, Message: reason(err), Tester: TesterMachine}
+	return &job.Block{Code: job.MachineExhausted, Message: Reason(err), Tester: TesterMachine}
 }
 
 // noRoom reports whether a file system took nothing, because it is full or can only be read.
@@ -88,7 +88,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
 	b := &job.Block{
-		Code: code, Message: reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root},
+		Code: code, Message: Reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root},
 	}
 	if r.watch != "" {
 		b.Params[ParamWatch] = r.watch
@@ -102,8 +102,8 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	// A file system on which there is hardly any room is in everybody's way. Where there is some,
 	// and too little for this job, the others go on. Room that is taken by halves of copies may
 	// soon be free.
-	if r.system != "" && (!known || space.NoFile || space.ReadOnly || sum(space.Free, others) < reserve(space.Size)) {
-		need = reserve(space.Size)
+	if r.system != "" && (!known || space.NoFile || space.ReadOnly || sum(space.Free, others) < Reserve(space.Size)) {
+		need = Reserve(space.Size)
 		// a group closes one line: systems that share a file system have one each
 		b.Line, b.Params["system"] = job.SystemKey(r.system), r.system
 	} else {
@@ -135,8 +135,8 @@ func (r room) space(ctx context.Context) (files.Space, bool) {
 	return space, err == nil
 }
 
-// reserve is how much is free on a file system that is not full: a hundredth of it, 1 to 64 MiB.
-func reserve(size int64) int64 { return min(max(size/100, 1<<20), 64<<20) }
+// Reserve is how much is free on a file system that is not full: a hundredth of it, 1 to 64 MiB.
+func Reserve(size int64) int64 { return min(max(size/100, 1<<20), 64<<20) }
 
 // fits reports whether need fits into an empty room, if that is known. If not, size is what there
 // is.
@@ -162,7 +162,7 @@ func (k *Kind) trouble(ctx context.Context, s *program, code job.Code, what stri
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
-	what += ": " + reason(err)
+	what += ": " + Reason(err)
 	if job.Shortage(err) {
 		err = shortage(err)
 	}
@@ -189,9 +189,9 @@ func (k *Kind) faulty(ctx context.Context, s *program, code job.Code, err error)
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
 }
 
-// reason says why something failed, without temporary names and repeated paths in a chain of
+// Reason says why something failed, without temporary names and repeated paths in a chain of
 // errors.
-func reason(err error) string {
+func Reason(err error) string {
 	if b, ok := errors.AsType[*job.Block](err); ok {
 		return b.Error()
 	}

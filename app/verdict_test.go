@@ -61,3 +61,27 @@ func TestResultOfAFailure(t *testing.T) {
 		})
 	}
 }
+
+// TestResultOfACancel sees that a job that was canceled while it ran keeps how long that was, and
+// with which exit code it ended.
+func TestResultOfACancel(t *testing.T) {
+	h := open(t)
+	id := h.submit(shell(`trap 'exit 7' TERM; : >begun; while :; do sleep 0.01; done`))
+	h.until(id, func(e job.Event) bool { return e.State == job.Running })
+	j, err := h.svc.Job(h.ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, _ := app.Places(&j)
+	h.poll("the program", func() bool { return exists(folder, "begun") })
+	if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	var r map[string]any
+	if j = h.end(id); j.State != job.Canceled || json.Unmarshal(j.Result, &r) != nil {
+		t.Fatalf("%s %s: result %s", j.State, j.Code, j.Result)
+	}
+	if ran, _ := r["ran"].(string); r["exit_code"] != 7.0 || ran == "" || r["archive"] != nil {
+		t.Errorf("result %s", j.Result)
+	}
+}

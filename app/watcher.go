@@ -40,7 +40,7 @@ const overlap = 500 * time.Millisecond
 
 // refreshGap is the least time between two refreshes for hints. Launches of one moment are read
 // together, and ends wait less often.
-const refreshGap = 50 * time.Millisecond
+const refreshGap = 10 * time.Millisecond
 
 // NewWatcher returns the watcher of a system. It does no I/O.
 func NewWatcher(k *Kind, y *System, s store.Reader, b broker.Broker) *Watcher {
@@ -176,6 +176,13 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	x.compare(ctx)
 	tick := time.NewTicker(cfg.Reconcile)
 	defer tick.Stop()
+	gap := cfg.Reconcile
+	if x.sys == x.kind.Local() {
+		gap = min(gap, listenGap)
+	}
+	said := time.NewTicker(gap)
+	defer said.Stop()
+	x.listen(ctx)
 	for {
 		select {
 		case news, ok := <-ends:
@@ -209,6 +216,8 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx, x.unsure()); err != nil {
 				return err
 			}
+		case <-said.C:
+			x.listen(ctx)
 		case <-tick.C:
 			clear(x.past)
 			x.mark = time.Time{} // all jobs, also without a hint

@@ -162,6 +162,7 @@ type kill struct {
 type doomed struct {
 	ctx    context.Context
 	handle runner.Handle
+	row    job.Job
 }
 
 // maxKills is how many programs are ended at once. Each takes a goroutine, and a program that does
@@ -174,7 +175,7 @@ func (x *watch) kill(w *watched) {
 		return
 	}
 	w.killing = true
-	d := doomed{handle: w.handle}
+	d := doomed{handle: w.handle, row: w.row}
 	d.ctx, w.spare = context.WithCancel(x.ctx)
 	x.doomed = append(x.doomed, d)
 	x.execute()
@@ -222,6 +223,9 @@ func (x *watch) end(d doomed) {
 		}
 	}
 	crash.At("watch.killed")
+	if d.row.Wish == job.WishCancel { // its end is next, and after that no event of it is taken
+		x.listenOnce(d.ctx, d.row)
+	}
 	tell(kill{over: true})
 }
 

@@ -24,10 +24,11 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Config configures a desk. All fields but Lease and Log are required.
+// Config configures a desk. All fields but Declared, Lease and Log are required.
 type Config struct {
 	Store  store.Store
 	Engine *engine.Engine
@@ -35,6 +36,8 @@ type Config struct {
 	Tenant string
 	// Queues returns the queues that exist.
 	Queues func(context.Context) ([]string, error)
+	// Declared returns the document of a kind, which says how long a run may take; nil: it has none.
+	Declared func(ctx context.Context, kind string) (*kinds.Declared, error)
 	// Lease is that of a worker that asks for none; 15 s by default.
 	Lease time.Duration
 	// Log receives what operators should know; [slog.Default] by default.
@@ -46,6 +49,7 @@ type Desk struct {
 	cfg     Config
 	waiting waiting
 	heard   heard
+	times   times
 }
 
 // New returns a desk. It does no I/O.
@@ -56,7 +60,10 @@ func New(c Config) *Desk {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &Desk{cfg: c, waiting: waiting{listen: c.Engine.Listen}, heard: heard{of: map[job.ID]heardOf{}}}
+	return &Desk{
+		cfg: c, waiting: waiting{listen: c.Engine.Listen}, heard: heard{of: map[job.ID]heardOf{}},
+		times: times{of: map[job.ID]appointment{}},
+	}
 }
 
 // Heard is told of lines where jobs became ready: see [engine.Config].
@@ -81,7 +88,8 @@ const (
 func SessionOf(secret string) (job.ID, error) {
 	if n := len(secret); n < MinSecret || n > MaxSecret {
 		return job.ID{}, job.Errorf(job.Invalid, "the secret of the worker has %d bytes: make a random one of %d to %d "+
-			"bytes when the worker starts, such as with openssl rand -hex 16, and keep it as long as it runs", n, MinSecret, MaxSecret)
+			"bytes when the worker starts, such as with openssl rand -hex 16, and keep it as long as it runs",
+			n, MinSecret, MaxSecret)
 	}
 	sum := sha256.Sum256([]byte("pawl worker 1\n" + secret))
 	id := job.ID(sum[:16])
@@ -342,9 +350,13 @@ func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) (jobs []Task, a
 	if ctx.Err() != nil { // there is nobody to whom the jobs could go
 		return nil, false, context.Cause(ctx)
 	}
+	slots, err := d.slots(ctx, session, a)
+	if err != nil {
+		return nil, false, err
+	}
 	rows, err := d.cfg.Store.Claim(ctx, store.Claim{
 		ID: a.ID, Session: session, Queues: a.Queues, Kinds: a.Kinds, Tenants: []string{d.cfg.Tenant},
-		Slots: map[job.Lane]int{job.LaneTask: a.Slots, job.LaneAlone: 1},
+		Slots: slots,
 	})
 	if err != nil {
 		return nil, false, d.ended(session, err)
@@ -352,18 +364,29 @@ func (d *Desk) take(ctx context.Context, session job.ID, a *Ask) (jobs []Task, a
 	if len(rows) > 0 {
 		d.cfg.Engine.Follow(ctx, store.Effects{}) // the history has grown
 	}
+	second, err := d.second(ctx, session, a.ID, rows)
+	if err != nil {
+		return nil, false, err
+	}
 	jobs = make([]Task, 0, len(rows))
+	timed := false
 	var changes []job.Change
 	for i := range rows {
 		j := &rows[i]
 		switch {
-		case j.Wish != "": // it came while the job was claimed
+		case j.Wish != "", // it came while the job was claimed
+			second && j.Lane == job.LaneAlone:
 			changes = append(changes, d.cfg.Engine.Change(engine.Back(), j, session))
 		case j.Result != nil: // a run before decided it in a transaction, and died
 			changes = append(changes, d.cfg.Engine.Change(engine.Decided(j.Result), j, session))
 		default:
 			jobs = append(jobs, taskOf(j))
+			is, err := d.timed(ctx, j.Kind)
+			timed = timed || is || err != nil
 		}
+	}
+	if timed {
+		d.watch(ctx, session)
 	}
 	if len(changes) == 0 {
 		return jobs, len(rows) >= a.Slots, nil

@@ -26,6 +26,7 @@ func (d *Desk) past(ctx context.Context, session job.ID, r *Report, j *job.Job, 
 	if err != nil {
 		return err
 	}
+	why := lateOf(p.end)
 	switch {
 	case !p.mine:
 		a.lost("", job.Errorf(job.Fenced, "this worker has not claimed job %s under epoch %d: pass the epoch that the claim "+
@@ -38,6 +39,9 @@ func (d *Desk) past(ctx context.Context, session job.ID, r *Report, j *job.Job, 
 			"its lease, or was told to give it up: nothing that it says of this run counts any more", j.ID))
 	case r.made != nil && (r.made(p.end, j) || p.end.Cause == job.CauseDiverted):
 		a.OK, a.State = true, p.end.State
+	case why.code != "":
+		a.lost(p.end.State, job.Errorf(job.Conflict, "this run of job %s was ended: %s", j.ID, p.end.Message))
+		a.Stop = why.stop
 	default:
 		a.lost(p.end.State, job.Errorf(job.Conflict, "this run of job %s is over: this worker has ended it before, and the "+
 			"job became %s", j.ID, p.end.State))

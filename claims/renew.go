@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -16,6 +17,33 @@ type Renewal struct {
 	// Jobs answers each job that the worker named, by its index. If it named none, Jobs has those that
 	// it must stop.
 	Jobs []Answer
+}
+
+// RenewWaiting is Renew that waits, if there is nothing to stop, until something is told the
+// worker, until wait ends, or for a quarter of the lease: so the worker is heard of again in time.
+func (d *Desk) RenewWaiting(ctx, wait context.Context, session job.ID, lease time.Duration, held []Held) (
+	Renewal, error,
+) {
+	told, err := d.cfg.Engine.Told(ctx, session) // before it looks, so that nothing comes between
+	if err != nil {
+		return Renewal{}, err
+	}
+	defer told.Close()
+	r, err := d.Renew(ctx, session, lease, held)
+	if err != nil || r.Mode != store.Work || slices.ContainsFunc(r.Jobs, func(a Answer) bool { return a.Stop != "" }) {
+		return r, err
+	}
+	wait, over := context.WithTimeout(wait, r.Lease/4)
+	defer over()
+	select {
+	case <-told.Messages():
+	case <-told.Lost():
+	case <-wait.Done():
+		return r, nil
+	case <-ctx.Done():
+		return Renewal{}, context.Cause(ctx)
+	}
+	return d.Renew(ctx, session, lease, held)
 }
 
 // Renew is the heartbeat of a worker. held are the jobs that it has in its hands. Jobs that its

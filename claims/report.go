@@ -40,8 +40,9 @@ type Answer struct {
 	State job.State `json:"state,omitempty"`
 
 	// Why the worker must stop this job; missing: it goes on, or has left the worker. canceled and
-	// paused: somebody wishes so. lost: the job is not the worker's any more.
-	Stop Stop `json:"stop,omitempty" enum:"canceled,paused,lost"`
+	// paused: somebody wishes so. timed_out and stalled: the run took longer than its kind gives it,
+	// or gave no sign of life, and has been ended. lost: the job is not the worker's any more.
+	Stop Stop `json:"stop,omitempty" enum:"canceled,paused,timed_out,stalled,lost"`
 
 	// The code of the error; missing: it is ok.
 	Code job.ErrorKind `json:"code,omitempty"`
@@ -62,6 +63,8 @@ type Stop string
 const (
 	StopCanceled Stop = "canceled"
 	StopPaused   Stop = "paused"
+	StopTimedOut Stop = "timed_out"
+	StopStalled  Stop = "stalled"
 	StopLost     Stop = "lost"
 )
 
@@ -206,9 +209,10 @@ func checkData(path string, data json.RawMessage, most int) error {
 }
 
 func keep(h Held, verb string, set func(*Work)) Report {
-	change := func(_ context.Context, _ *Desk, j *job.Job, session job.ID) (*job.Change, error) {
+	change := func(_ context.Context, d *Desk, j *job.Job, session job.ID) (*job.Change, error) {
 		w := ReadWork(j)
 		set(&w)
+		w.Told = d.times.now().UTC().Truncate(time.Microsecond)
 		b, err := json.Marshal(w)
 		if err != nil {
 			return nil, job.Errorf(job.Invalid, "%s: %w", verb, err)
@@ -309,7 +313,8 @@ func (d *Desk) report(ctx context.Context, session job.ID, reports []Report, lef
 	for _, i := range left {
 		r, a := &reports[i], &answers[i]
 		j := of[r.ID]
-		if j == nil || j.Custody != job.Worker || j.Session != session || j.Epoch != r.Epoch {
+		mine := j != nil && j.Custody == job.Worker && j.Session == session
+		if !mine || j.Epoch != r.Epoch {
 			if err := d.past(ctx, session, r, j, a); err != nil {
 				return nil, err
 			}

@@ -22,6 +22,7 @@ type heardOf struct {
 	lease   time.Duration
 	mode    store.Mode
 	process store.Process
+	suspect bool // it may hold a suspect: see [Desk.slots]
 }
 
 // maxHeard is how many sessions are remembered.
@@ -112,6 +113,10 @@ func (d *Desk) renew(ctx context.Context, session job.ID, lease time.Duration, p
 	}
 	if p != nil || known {
 		d.heard.put(session, of)
+	}
+	d.times.heard(a.Now, sent)
+	if d.watches(ctx, session) {
+		d.watch(ctx, session)
 	}
 	return a, nil
 }

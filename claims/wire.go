@@ -97,6 +97,9 @@ type LogReport struct {
 
 	// For programs: any JSON, up to 16 KiB.
 	Data json.RawMessage `json:"data,omitempty"`
+
+	// A name for this event, such as a UUID: a call that is repeated writes it once.
+	Key string `json:"key,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$"`
 }
 
 // SnoozeReport lets a task run again later.
@@ -171,7 +174,7 @@ func (r *ProgressReport) Report() (Report, error) {
 
 // Report checks r.
 func (r *LogReport) Report() (Report, error) {
-	return Log(Held{r.ID, r.Epoch}, job.CustomEvent{Name: r.Name, Message: r.Message, Data: r.Data})
+	return Log(Held{r.ID, r.Epoch}, job.CustomEvent{Name: r.Name, Message: r.Message, Data: r.Data, Key: r.Key})
 }
 
 // Report checks r.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/job"
@@ -27,20 +28,29 @@ func (w *Worker) Claim(ctx context.Context, a claims.Ask) ([]claims.Task, error)
 	return answer.Jobs, err
 }
 
-// Renew is the heartbeat of the worker, which names the tasks in its hands.
-func (w *Worker) Renew(ctx context.Context, lease job.Duration, held []claims.Held) ([]claims.Answer, error) {
+// Renew is the heartbeat of the worker, which names the tasks in its hands. It waits until there is
+// something to stop, for wait at most.
+func (w *Worker) Renew(ctx context.Context, lease, wait job.Duration, held []claims.Held) ([]claims.Answer, error) {
 	var answer struct{ Jobs []claims.Answer }
 	err := w.call(ctx, "/renew", struct {
 		Jobs  []claims.Held `json:"jobs"`
 		Lease job.Duration  `json:"lease,omitempty"`
-	}{held, lease}, &answer)
+		Wait  job.Duration  `json:"wait,omitempty"`
+	}{held, lease, wait}, &answer)
 	return answer.Jobs, err
 }
 
 // Report reports on tasks. verb is the end of the path, such as finish, and each of jobs has an id,
 // an epoch, and what the API takes beside them. The error is of kind Conflict or Fenced if some are
-// refused.
+// refused. A [claims.LogReport] without a key gets one, so that the call is repeated.
 func (w *Worker) Report(ctx context.Context, verb string, jobs ...any) ([]claims.Answer, error) {
+	jobs = slices.Clone(jobs)
+	for i := range jobs {
+		if r, ok := jobs[i].(claims.LogReport); ok && r.Key == "" {
+			r.Key = job.NewID().String()
+			jobs[i] = r
+		}
+	}
 	var answer struct{ Jobs []claims.Answer }
 	err := w.call(ctx, "/"+verb, struct {
 		Jobs []any `json:"jobs"`
@@ -54,7 +64,6 @@ func (w *Worker) End(ctx context.Context) error { return w.call(ctx, "/end", nil
 func (w *Worker) call(ctx context.Context, verb string, body, answer any) error {
 	_, err := w.c.call(ctx, request{
 		method: http.MethodPost, path: "/v1/claims" + verb, body: body, header: http.Header{"Pawl-Worker": {w.secret}},
-		once: verb == "/log",
 	}, answer)
 	return err
 }

@@ -172,9 +172,13 @@ func next(r *bufio.Reader) (n store.Event, err error) {
 	}
 }
 
-// AddEvent writes an event into the history of a job. It is not repeated.
+// AddEvent writes an event into the history of a job. Without a key it gets one, so that the call
+// is repeated.
 func (c *Client) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (job.Event, error) {
+	if n.Key == "" {
+		n.Key = job.NewID().String()
+	}
 	var e job.Event
-	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/events", body: n, once: true}, &e)
+	_, err := c.call(ctx, request{method: http.MethodPost, path: of(id) + "/events", body: n}, &e)
 	return e, err
 }

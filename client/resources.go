@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -63,6 +64,9 @@ func (c *Client) NextDue(ctx context.Context, name string, n int) ([]time.Time, 
 		url.Values{"count": {strconv.Itoa(n)}})
 	return found.Times, err
 }
+
+// Kinds returns the documents of kinds of task.
+func (c *Client) Kinds() Resources[kinds.Kind] { return Resources[kinds.Kind]{c, "/v1/kinds"} }
 
 // Policies returns the documents that say how long blocked jobs wait, and when their conditions are
 // tested.

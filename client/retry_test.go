@@ -128,7 +128,7 @@ func TestRepeated(t *testing.T) {
 		},
 		"one cursor": func(ctx context.Context, c *client.Client) error { _, err := c.Cursor(ctx); return err },
 	}
-	once := []string{"apply at", "bulk", "event"}
+	once := []string{"apply at", "bulk"}
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, tt := range []struct {
 		what string

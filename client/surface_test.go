@@ -295,7 +295,8 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// TestEverything holds the client to the OpenAPI document: it asks for each operation below /v1, right or wrong.
+// TestEverything holds the client to the OpenAPI document: it asks for each operation below /v1,
+// right or wrong.
 func TestEverything(t *testing.T) {
 	var mu sync.Mutex
 	asked := map[string]bool{}
@@ -366,6 +367,12 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Policies().Disable(ctx, "x", true); return err },
 		func() error { _, err := c.Policies().Disable(ctx, "x", false); return err },
 		func() error { return c.Policies().Delete(ctx, "x") },
+		func() error { _, err := c.Kinds().List(ctx); return err },
+		func() error { _, err := c.Kinds().Resource(ctx, "x"); return err },
+		func() error { _, _, err := c.Kinds().Apply(ctx, "x", spec(`{}`), 0); return err },
+		func() error { _, err := c.Kinds().Disable(ctx, "x", true); return err },
+		func() error { _, err := c.Kinds().Disable(ctx, "x", false); return err },
+		func() error { return c.Kinds().Delete(ctx, "x") },
 		func() error { _, err := c.Schedules().List(ctx); return err },
 		func() error { _, err := c.Schedules().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Schedules().Apply(ctx, "x", spec(`{}`), 0); return err },
@@ -388,7 +395,7 @@ func TestEverything(t *testing.T) {
 		func() error { return c.RemoveLimit(ctx, "x/*") },
 		func() error { _, err := c.Workers(ctx); return err },
 		func() error { _, err := worker.Claim(ctx, claims.Ask{Kinds: []string{"x"}, Slots: 1}); return err },
-		func() error { _, err := worker.Renew(ctx, 0, nil); return err },
+		func() error { _, err := worker.Renew(ctx, 0, 0, nil); return err },
 		report("finish"), report("fail"), report("checkpoint"), report("progress"), report("log"), report("snooze"),
 		report("block"), report("cancel"), report("release"),
 		func() error { return worker.End(ctx) },

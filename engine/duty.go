@@ -64,6 +64,13 @@ func (h *Held) Apply(ctx context.Context, changes []job.Change) ([]store.Applied
 	return append(first, second...), err
 }
 
+// AddEvent writes an event of the program that runs for j.
+func (h *Held) AddEvent(ctx context.Context, j *job.Job, e job.CustomEvent) error {
+	return h.s.e.addEvent(ctx, store.NewEvent{
+		Tenant: j.Tenant, Job: j.ID, By: j.Owner, Cause: job.CauseJob, Launch: j.Launch, CustomEvent: e,
+	})
+}
+
 // duties runs the configured duties that the session holds.
 type duties struct {
 	s  *session

@@ -459,6 +459,17 @@ func (e *Engine) policy(j *job.Job, b *job.Block) job.Policy {
 
 func sessionTopic(id job.ID) string { return "session/" + id.String() }
 
+// Told subscribes to what is told a session of a worker elsewhere: a wish for one of its jobs, or a
+// command. A message is empty.
+func (e *Engine) Told(ctx context.Context, session job.ID) (broker.Subscription, error) {
+	return e.cfg.Broker.Subscribe(ctx, sessionTopic(session))
+}
+
+// gateTopic is the topic on which a message says that jobs have come to the gate in a transaction
+// of others, whose process pays nothing and sets no alarm. A message is empty. The function
+// pawl.enqueue of PostgreSQL sends it.
+const gateTopic = "gate"
+
 // begunTopic is the topic on which a message says that a session has begun.
 const begunTopic = "begun"
 

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,10 @@ const (
 	retainEvery = time.Hour
 	// retainStep is how many jobs are looked at, and removed, at once.
 	retainStep = 500
+	// seenFor is how long a look goes by what an earlier one has seen, and clockSlack how far this
+	// machine's clock may be from the database's meanwhile.
+	seenFor    = 24 * time.Hour
+	clockSlack = time.Hour
 )
 
 // Removed returns how many jobs this process has removed that ended in state s and were kept no
@@ -78,6 +84,15 @@ func (e *Engine) retain(machine string) Duty {
 type retainer struct {
 	e       *Engine
 	machine string
+	last    seen // by the last look
+}
+
+// A seen is what a look has seen that removed all it found. A rule for a kind passes over the jobs
+// of others, which stay where they are. So the next look begins where this one was.
+type seen struct {
+	rules map[store.Kept]time.Duration // how long jobs were kept
+	at    time.Time                    // when it began
+	whole time.Time                    // when the last look at all jobs began
 }
 
 func (r *retainer) run(ctx context.Context, _ *Held) error {
@@ -94,7 +109,7 @@ func (r *retainer) run(ctx context.Context, _ *Held) error {
 		for changed := false; !changed; {
 			select {
 			case kind := <-news.Messages():
-				changed = string(kind) == job.KindRetention
+				changed = string(kind) == job.KindRetention || string(kind) == job.KindTask
 			case <-news.Lost():
 				changed = true
 			case <-tick.C:
@@ -109,6 +124,7 @@ func (r *retainer) run(ctx context.Context, _ *Held) error {
 // A pass is one look at all jobs that are kept no longer.
 type pass struct {
 	*retainer
+	seen
 	there   map[string]bool // the machines with a known process; nil: not looked up yet
 	removed map[job.State]int
 	stay    int   // jobs that could not be removed
@@ -117,12 +133,15 @@ type pass struct {
 
 // look removes all jobs that can be removed now. The next look tries the others again.
 func (r *retainer) look(ctx context.Context) {
-	p := &pass{retainer: r, removed: map[job.State]int{}}
+	p := &pass{retainer: r, removed: map[job.State]int{}, seen: seen{at: time.Now(), whole: r.last.whole}}
 	for cursor, more := "", true; more && ctx.Err() == nil; more = cursor != "" {
 		var err error
 		if cursor, err = p.step(ctx, cursor); err != nil {
 			p.failed(0, err)
 		}
+	}
+	if r.last = p.seen; p.why != nil || ctx.Err() != nil {
+		r.last = seen{}
 	}
 	log := r.e.cfg.Log
 	if p.why != nil && ctx.Err() == nil {
@@ -177,24 +196,70 @@ func (p *pass) step(ctx context.Context, cursor string) (string, error) {
 	return found.Next, nil
 }
 
-// kept reads how long jobs are kept. A document that this Pawl cannot read keeps all jobs.
+// kept reads how long jobs are kept: what the document of their kind says, or the retention of
+// their tenant. A retention that is disabled keeps all jobs, and so does a document that this Pawl
+// cannot read.
 func (p *pass) kept(ctx context.Context) (all []store.Kept, err error) {
 	docs, err := p.e.cfg.Store.Resources(ctx, store.ResourceQuery{Kind: job.KindRetention})
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range docs {
-		r, err := job.ParseRetention(d.Doc)
-		switch {
-		case err != nil:
-			p.failed(0, fmt.Errorf("the retention of tenant %s: %w", d.Tenant, err))
-		case !r.Disabled:
-			for state, kept := range r.Keep {
-				all = append(all, store.Kept{Tenant: d.Tenant, State: state, For: time.Duration(kept)})
-			}
+	all, none := []store.Kept{}, map[string]bool{}
+	add := func(tenant, kind string, keep map[job.State]job.Duration) {
+		for state, kept := range keep {
+			all = append(all, store.Kept{Tenant: tenant, State: state, Kind: kind, For: time.Duration(kept)})
 		}
 	}
+	for _, d := range docs {
+		r, err := job.ParseRetention(d.Doc)
+		if err != nil {
+			p.failed(0, fmt.Errorf("the retention of tenant %s: %w", d.Tenant, err))
+		}
+		if none[d.Tenant] = err != nil || r.Disabled; !none[d.Tenant] {
+			add(d.Tenant, "", r.Keep)
+		}
+	}
+	if docs, err = p.e.cfg.Store.Resources(ctx, store.ResourceQuery{Kind: job.KindTask}); err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		var k struct{ Keep map[job.State]job.Duration }
+		err := json.Unmarshal(d.Doc, &k)
+		if err == nil {
+			err = job.CheckKeep(k.Keep)
+		}
+		switch {
+		case err != nil:
+			p.failed(0, fmt.Errorf("kind %s of tenant %s: %w", d.Name, d.Tenant, err))
+			none[d.Tenant] = true // its jobs would be taken for those of other kinds
+			all = slices.DeleteFunc(all, func(k store.Kept) bool { return k.Tenant == d.Tenant })
+		case !none[d.Tenant]:
+			add(d.Tenant, d.Name, k.Keep)
+		}
+	}
+	p.unseen(all)
 	return all, nil
+}
+
+// unseen sets what the rules leave out, because the last look has seen it.
+func (p *pass) unseen(all []store.Kept) {
+	rules := map[store.Kept]time.Duration{}
+	for _, k := range all {
+		rules[k.Of()] = k.For
+	}
+	if p.rules == nil {
+		p.rules = rules // of the first step: if it changes, there is another look
+	}
+	if !maps.Equal(rules, p.last.rules) || p.at.Sub(p.last.whole) > seenFor {
+		p.whole = p.at
+		return
+	}
+	q := store.OverdueQuery{Kept: all}
+	for i, k := range all {
+		if k.Kind != "" || q.Own(k) != nil {
+			all[i].Since = p.last.at.Add(-k.For - clockSlack)
+		}
+	}
 }
 
 // mine returns the jobs that this retainer removes.

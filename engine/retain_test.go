@@ -94,6 +94,14 @@ func (w *world) keep(svc *service.Service, doc string) {
 	}
 }
 
+// keepKind applies a document of a kind of task.
+func (w *world) keepKind(svc *service.Service, doc string) {
+	w.Helper()
+	if _, _, err := svc.Kinds().Apply(context.Background(), []byte(`{`+doc+`}`), service.AnyVersion); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // there waits until everything has come to rest and checks which jobs are there.
 func (w *world) there(want bool, ids ...job.ID) {
 	w.Helper()
@@ -155,6 +163,49 @@ func TestRetain(t *testing.T) {
 			if diff := cmp.Diff(map[job.State]int64{job.Finished: 0, job.Failed: 1, job.Canceled: 2}, got); diff != "" {
 				t.Error(diff)
 			}
+		})
+	})
+
+	t.Run("a kind may have times of its own", func(t *testing.T) {
+		cfg, _ := kept(rarely)
+		bubble(t, cfg, func(w *world) {
+			for _, kind := range []string{"work", "rare", "other"} {
+				service.Handle(w.svc, kind, func(context.Context, *service.Task[int]) (int, error) { return 0, nil })
+			}
+			w.keep(w.svc, `"keep":{"FINISHED":"20h"}`)
+			w.keepKind(w.svc, `"name":"work","keep":{"FINISHED":"2h"}`)
+			w.keepKind(w.svc, `"name":"rare","keep":{"FINISHED":"100h"}`)
+			w.start()
+			ran := func(kind string) job.ID {
+				id := w.submit(kind, 1)[0]
+				w.finish(job.Finished, id)
+				return id
+			}
+			for range 3 { // a look begins where the one before it was
+				work, rare, other := ran("work"), ran("rare"), ran("other")
+				w.look = nil
+				w.pass(90 * time.Minute)
+				w.there(true, work, rare, other)
+				w.pass(2 * time.Hour)
+				w.there(false, work)
+				w.pass(16 * time.Hour)
+				w.there(true, rare, other)
+				w.pass(2 * time.Hour)
+				w.there(false, other)
+				w.there(true, rare)
+				w.look = nil
+			}
+			rare := ran("rare")
+			w.look = nil
+			w.pass(30 * time.Hour)
+			w.there(true, rare)
+			w.keepKind(w.svc, `"name":"rare"`) // it has the tenant's again, also for jobs that were passed over
+			w.there(false, rare)
+			work := ran("work")
+			w.look = nil
+			w.keep(w.svc, `"keep":{"FINISHED":"20h"},"disabled":true`)
+			w.pass(200 * time.Hour)
+			w.there(true, work)
 		})
 	})
 
@@ -383,7 +434,7 @@ func TestRetainIdle(t *testing.T) {
 		w.start()
 		w.canceled(w.svc, 10)
 		w.pass(time.Minute)
-		for _, want := range []map[string]int{{"all resources": 30}, {"all resources": 30, "overdue": 20}} {
+		for _, want := range []map[string]int{{"all resources": 50}, {"all resources": 50, "overdue": 20}} {
 			w.store.count()
 			w.pass(10 * time.Hour)
 			got := w.store.count()

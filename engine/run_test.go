@@ -95,6 +95,44 @@ func TestSlots(t *testing.T) {
 			w.finish(job.Finished, ids...)
 		})
 	})
+
+	t.Run("a slot is free once the place of its job in another lane is durable", func(t *testing.T) {
+		var y tally
+		kind := kindFunc(func(_ context.Context, r *engine.Run) engine.Outcome {
+			switch r.Job.State {
+			case job.ProcessingInputs:
+				y.enter(r.Job.ID)()
+				return engine.Next(job.StagingInputs)
+			case job.StagingInputs:
+				return engine.Next(job.StagingJob)
+			case job.StagingJob:
+				return engine.Next(job.SubmittingJob)
+			case job.SubmittingJob:
+				return engine.Requeue(job.Archiving)
+			}
+			return engine.Done(nil)
+		})
+		cfg := service.Config{
+			Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: kind},
+			Options: engine.Options{Slots: map[job.Lane]int{job.LanePrepare: 1, job.LaneLaunch: 2, job.LaneFinish: 2}},
+		}
+		bubble(t, cfg, func(w *world) {
+			hold := make(chan none)
+			w.store.fail(func(_ context.Context, call string, _ any) error {
+				if call == "apply" {
+					<-hold
+				}
+				return nil
+			}, nil)
+			w.start()
+			ids := w.programs(2)
+			synctest.Wait()
+			y.each(t, 1, ids[0])
+			y.each(t, 0, ids[1])
+			close(hold)
+			w.finish(job.Finished, ids...)
+		})
+	})
 }
 
 // TestHints: a job is announced while a claim is under way that has passed its place.
@@ -373,7 +411,8 @@ type kindFunc func(context.Context, *engine.Run) engine.Outcome
 
 func (f kindFunc) Step(ctx context.Context, r *engine.Run) engine.Outcome { return f(ctx, r) }
 
-// submitting is a kind whose programs need no preparation. staged is how they come to their launch, which is submit's.
+// submitting is a kind whose programs need no preparation. staged is how they come to their launch,
+// which is submit's.
 func submitting(staged engine.Outcome, submit func(context.Context, *engine.Run) engine.Outcome) engine.Kind {
 	return kindFunc(func(ctx context.Context, r *engine.Run) engine.Outcome {
 		switch r.Job.State {

@@ -115,6 +115,11 @@ func (s *session) renewals(ctx context.Context) error {
 		return err
 	}
 	defer begun.Close()
+	gate, err := s.subscribe(ctx, gateTopic)
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
 	expiry := time.Time{} // of another session
 	for {
 		replaced := s.e.served.Load().replaced
@@ -160,6 +165,10 @@ func (s *session) renewals(ctx context.Context) error {
 				if s.shares.Load() {
 					continue wait
 				}
+			case <-gate.Messages():
+				s.e.owed.set()
+				s.e.alarm.set(time.Now())
+				continue wait
 			case <-replaced:
 			case <-changed:
 			case <-s.duties.news:
@@ -353,12 +362,11 @@ func (s *session) admit(jobs []job.Job) []*Run {
 	return runs
 }
 
-// change gives a run that has come to a state of another lane a slot there, if one is free. Whoever
+// move gives a run that has come to a state of another lane a slot there, if one is free. Whoever
 // waits to be launched does not keep others from being made ready.
-func (s *session) change(r *Run) {
+func (s *session) move(r *Run, to job.Lane) {
 	s.mu.Lock()
-	to := r.Job.Lane
-	if to == r.lane || r.lane == job.LaneAlone || s.used[to]+s.taken[to] >= s.e.cfg.Slots[to] {
+	if s.runs[r.id] != r || to == r.lane || r.lane == job.LaneAlone || s.used[to]+s.taken[to] >= s.e.cfg.Slots[to] {
 		s.mu.Unlock()
 		return
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,6 +87,29 @@ func (r *Run) Report(work json.RawMessage, answered func(error)) {
 	r.send(job.Report(r.id, r.Job.Guard(r.Fence()), work), answered)
 }
 
+// Teller returns a function that writes events of the job's program, while this run holds the job.
+// Any goroutine may call it.
+func (r *Run) Teller() func(context.Context, job.CustomEvent) error {
+	n := store.NewEvent{Tenant: r.Job.Tenant, Job: r.id, By: r.Job.Owner, Cause: job.CauseJob, Epoch: r.epoch}
+	return func(ctx context.Context, e job.CustomEvent) error {
+		n := n
+		n.CustomEvent = e
+		return r.s.e.addEvent(ctx, n)
+	}
+}
+
+// addEvent writes an event. It tries again while the store cannot be reached.
+func (e *Engine) addEvent(ctx context.Context, n store.NewEvent) error {
+	eff, err := retry(ctx, e, "write an event", func() (store.Effects, error) {
+		_, eff, err := e.cfg.Store.AddEvent(ctx, n)
+		return eff, err
+	})
+	if err == nil || len(eff.Ready) > 0 {
+		e.Follow(ctx, eff)
+	}
+	return err
+}
+
 // wished ends the step because of a wish, unless the job was claimed to carry out that wish.
 func (r *Run) wished(w job.Wish) {
 	if r.wish == w {
@@ -151,7 +175,6 @@ func (r *Run) work() {
 		stepped = func(job.Entry) {}
 		r.stepped = true
 		r.send(c, func(error) {})
-		r.s.change(r)
 	}
 }
 
@@ -207,6 +230,7 @@ func (r *Run) send(c job.Change, answered func(error)) {
 	c = r.made(c)
 	c.Job, c.From = r.id, r.Job.Guard(r.Fence())
 	r.Job, _ = r.Job.Apply(c, time.Now())
+	lane := r.Job.Lane
 	r.s.commit.send(c, func(a store.Applied, err error) {
 		switch {
 		case a.Outcome == store.Conflict && err != nil:
@@ -214,8 +238,11 @@ func (r *Run) send(c job.Change, answered func(error)) {
 		case err != nil || a.Outcome != store.OK:
 			err = ErrLeaseLost
 			r.cancel(err)
-		case a.Wish != "":
-			r.wished(a.Wish)
+		default:
+			r.s.move(r, lane)
+			if a.Wish != "" {
+				r.wished(a.Wish)
+			}
 		}
 		answered(err)
 	})
@@ -287,7 +314,8 @@ func Requeue(s job.State) Outcome { return Outcome{verb: verbRequeue, entry: job
 // Retry fails this attempt. While the job has attempts left, another one follows after a backoff.
 func Retry(e job.Entry) Outcome { return Outcome{verb: verbRetry, entry: e} }
 
-// Panicked is the outcome of a step that panicked with a value: Retry, with the stack in the history.
+// Panicked is the outcome of a step that panicked with a value: Retry, with the stack in the
+// history.
 func Panicked(value any, stack string) Outcome {
 	data, err := json.Marshal(map[string]string{"stack": stack})
 	if err != nil {
@@ -310,6 +338,13 @@ func Block(b *job.Block) Outcome {
 		verb: verbBlock, entry: job.Entry{State: job.Blocked, Code: b.Code, Message: b.Error()},
 		set: job.Patch{Block: &block},
 	}
+}
+
+// At returns o, which is of [Block], of a program that goes on in another state, one that is before
+// the present one.
+func (o Outcome) At(s job.State) Outcome {
+	o.set.Resume = s
+	return o
 }
 
 // Snooze makes a task wait for d. Then it runs again, in the same attempt.
@@ -422,7 +457,7 @@ func (o Outcome) change(e *Engine, j *job.Job, f job.Fence) job.Change {
 		c = job.Snooze(j, f, o.entry, o.set.Delay)
 	case verbBlock:
 		c.To = job.Recovery
-		if o.set.Resume = j.State; !j.Program() {
+		if o.set.Resume = cmp.Or(o.set.Resume, j.State); !j.Program() {
 			o.set.Resume = job.Pending
 		}
 		o.set.Block.Policy = e.policy(j, o.set.Block)

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,11 +110,24 @@ func ReadFile(ctx context.Context, f FS, name string, most int64) ([]byte, error
 		return nil, err
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(ContextReader(ctx, r), most+1))
-	if err == nil && int64(len(b)) > most {
+	const few = 1 << 20
+	in, size := io.LimitReader(ContextReader(ctx, r), most+1), int64(0)
+	var b bytes.Buffer
+	switch _, err = io.CopyN(&b, in, few); {
+	case errors.Is(err, io.EOF):
+		err = nil
+	case err == nil: // how much more there is is asked only now: elsewhere that is a round trip
+		if size, err = r.Seek(0, io.SeekEnd); err == nil && size <= most {
+			b.Grow(max(int(size)-few, 0) + bytes.MinRead) // it may be shorter by now
+			if _, err = r.Seek(few, io.SeekStart); err == nil {
+				_, err = b.ReadFrom(in)
+			}
+		}
+	}
+	if err == nil && max(size, int64(b.Len())) > most {
 		return nil, job.Errorf(job.Corrupt, "%s is longer than %d bytes", name, most)
 	}
-	return b, err
+	return b.Bytes(), err
 }
 
 // ContextReader returns a reader that returns ctx's error once ctx has ended. It is for the Put of

@@ -18,6 +18,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/files/fake"
 	"github.com/pawl-jobs/pawl/files/local"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // hollow makes a file of some size with data at some places.
@@ -213,4 +214,49 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q is no text", text)
 		}
 	})
+}
+
+// counting counts the bytes that are read of its files.
+type counting struct {
+	files.FS
+	read int64
+}
+
+func (c *counting) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
+	f, err := c.FS.Open(ctx, name)
+	return countingFile{f, c}, err
+}
+
+type countingFile struct {
+	io.ReadSeekCloser
+	of *counting
+}
+
+func (f countingFile) Read(p []byte) (int, error) {
+	n, err := f.ReadSeekCloser.Read(p)
+	f.of.read += int64(n)
+	return n, err
+}
+
+// A file that is too long is seen by its size: it is not read as far as its bound.
+func TestReadFileOfAVeryLargeFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	hollow(t, name, 8<<30, nil)
+	f := &counting{FS: local.FS{}}
+	if _, err := files.ReadFile(t.Context(), f, name, 64<<20); job.KindOf(err) != job.Corrupt {
+		t.Errorf("%v, want it to be Corrupt", err)
+	}
+	if f.read > 2<<20 {
+		t.Errorf("%d bytes of it were read", f.read)
+	}
+	for _, size := range []int64{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, 3 << 20} {
+		hollow(t, name, size, map[int64]string{0: "begin"}) // it has 5 bytes at least, until it is truncated
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := files.ReadFile(t.Context(), f, name, 3<<20); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("of %d bytes %d were read: %v", size, len(got), err)
+		}
+	}
 }

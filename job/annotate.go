@@ -96,6 +96,8 @@ type CustomEvent struct {
 
 	// For programs: any JSON, up to 16 KiB.
 	Data json.RawMessage `json:"data,omitempty"`
+	// A name for this call, such as a UUID: an event of the same job and key is written once.
+	Key string `json:"key,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$"`
 }
 
 // Bounds of the events that users and jobs write.
@@ -112,6 +114,7 @@ func (n *CustomEvent) Validate() error {
 		v.add("name", "", "is missing", "give a name such as progress")
 	}
 	v.name("name", n.Name, 64)
+	v.name("key", n.Key, 64)
 	if slices.Contains(States, State(n.Name)) {
 		v.add("name", n.Name, "is a state",
 			"give another name: a reader of events would take it for a change of state")

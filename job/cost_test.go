@@ -58,6 +58,19 @@ func TestSpecsHaveBounds(t *testing.T) {
 			t.Errorf("%.60s: %d problems are listed", wrong, len(all))
 		}
 	}
+	// Each of these is compared with those before it, so those beyond the bound are not looked at.
+	for _, short := range []string{
+		`{"command":["a"],"limits":` + list(`"a"`, 100_000) + `}`,
+		`{"command":["a"],"resources":{"options":` + list(`"--nice=b"`, 100_000) + `}}`,
+	} {
+		if all := problemsOf(t, short); len(all) > 40 || !strings.Contains(all[0].What, "too many") {
+			t.Errorf("%.60s: %d problems are listed: %.300v", short, len(all), all)
+		}
+	}
+	_, err := job.ParseSystem([]byte(`{"name":"c","runner":"slurm","partitions":` + list(`{"name":"a"}`, 100_000) + `}`))
+	if wrong, ok := errors.AsType[*job.SpecError](err); !ok || len(wrong.Problems) == job.MaxProblems {
+		t.Errorf("partitions: %.300v", err)
+	}
 	note := job.CustomEvent{Name: "x", Data: json.RawMessage(deep)}
 	if note.Validate() == nil {
 		t.Error("the data of an event may be as deep as it likes")

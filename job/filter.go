@@ -31,6 +31,10 @@ type Term struct {
 	Field  string // one of [FilterFields], or "label." and a label's key
 	Op     Op
 	Values []string // a time is RFC 3339 in UTC
+
+	// From is for a field of args: from then on the kind of the filter's jobs has an index of it. The
+	// zero time: there is none. See [store.New.Index].
+	From time.Time
 }
 
 // An Op is the operator of a [Term].
@@ -61,6 +65,10 @@ const (
 // LabelField begins the field of a label: the label project is the field label.project.
 const LabelField = "label."
 
+// ArgsField begins the field of an argument of tasks: the argument image is the field args.image,
+// and a dot leads into it. See [Term.ArgsKeys].
+const ArgsField = "args."
+
 // A FilterField documents a field of filters.
 type FilterField struct {
 	Name    string
@@ -83,6 +91,7 @@ const (
 	FieldNumber  FieldType = "number"
 	FieldTime    FieldType = "time"
 	FieldFlag    FieldType = "flag" // true or false
+	FieldJSON    FieldType = "json" // a JSON value, or a text
 )
 
 // FilterFields lists the fields in the order of the documentation. Each label is a field, too.
@@ -133,7 +142,7 @@ func Unended() Filter { return Filter(nil).And("custody", IsNot, string(None)) }
 
 // And returns f with one more term. It panics as [Where] does.
 func (f Filter) And(field string, op Op, values ...string) Filter {
-	t := Term{field, op, values}
+	t := Term{Field: field, Op: op, Values: values}
 	if err := t.check(time.Time{}); err != nil {
 		panic(err)
 	}
@@ -275,6 +284,9 @@ func (t *Term) fieldType() (FieldType, error) {
 		}
 		return FieldWord, nil
 	}
+	if field, ok := t.Arg(); ok {
+		return FieldJSON, CheckArg("filter", field)
+	}
 	names := make([]string, len(FilterFields))
 	for i, f := range FilterFields {
 		if f.Name == t.Field {
@@ -282,7 +294,7 @@ func (t *Term) fieldType() (FieldType, error) {
 		}
 		names[i] = f.Name
 	}
-	remedy := "use one of " + strings.Join(names, ", ") + ", or label.KEY"
+	remedy := "use one of " + strings.Join(names, ", ") + ", label.KEY or args.NAME"
 	if near := Nearest(t.Field, names...); near != "" {
 		remedy = "did you mean " + near + "?"
 	}
@@ -372,6 +384,9 @@ func (t *Term) Indexed() bool {
 	if _, label := t.Label(); label {
 		return t.Op == Is
 	}
+	if _, arg := t.Arg(); arg {
+		return false
+	}
 	i := slices.IndexFunc(FilterFields, func(f FilterField) bool { return f.Name == t.Field })
 	return t.Op == Is && FilterFields[i].Indexed
 }
@@ -423,49 +438,41 @@ func (t *Term) match(j *Job) bool {
 		}
 		return t.word(v)
 	}
+	if read := inWords[t.Field]; read != nil {
+		return t.word(read(j))
+	}
 	switch t.Field {
-	case "state":
-		return t.word(string(j.State))
-	case "custody":
-		return t.word(string(j.Custody))
-	case "kind":
-		return t.word(j.Kind)
-	case "app":
-		return t.word(j.App)
-	case "owner":
-		return t.word(j.Owner)
-	case "queue":
-		return t.word(j.Queue)
-	case "name":
-		return t.word(j.Name)
-	case "id":
-		return t.word(j.ID.String())
-	case "external_id":
-		return t.word(j.ExternalID)
 	case "created":
 		return t.instant(j.Created)
 	case "ended":
 		return t.instant(j.Ended)
 	case "since":
 		return t.instant(j.Since)
-	case "code":
-		return t.word(string(j.Code))
-	case "group":
-		return t.word(j.Group)
-	case "message":
-		return t.word(j.Message)
-	case "machine":
-		return t.word(j.Machine)
-	case "wish":
-		return t.word(string(j.Wish))
 	case "priority":
 		return t.number(j.Priority)
 	case "attempt":
 		return t.number(j.Attempt)
-	case "hidden":
-		return t.word(strconv.FormatBool(j.Hidden))
 	}
-	return false
+	return t.args(j)
+}
+
+// inWords reads the fields of jobs that are compared as text.
+var inWords = map[string]func(j *Job) string{
+	"state":       func(j *Job) string { return string(j.State) },
+	"custody":     func(j *Job) string { return string(j.Custody) },
+	"kind":        func(j *Job) string { return j.Kind },
+	"app":         func(j *Job) string { return j.App },
+	"owner":       func(j *Job) string { return j.Owner },
+	"queue":       func(j *Job) string { return j.Queue },
+	"name":        func(j *Job) string { return j.Name },
+	"id":          func(j *Job) string { return j.ID.String() },
+	"external_id": func(j *Job) string { return j.ExternalID },
+	"code":        func(j *Job) string { return string(j.Code) },
+	"group":       func(j *Job) string { return j.Group },
+	"message":     func(j *Job) string { return j.Message },
+	"machine":     func(j *Job) string { return j.Machine },
+	"wish":        func(j *Job) string { return string(j.Wish) },
+	"hidden":      func(j *Job) string { return strconv.FormatBool(j.Hidden) },
 }
 
 func (t *Term) word(v string) bool {

@@ -10,52 +10,50 @@ import (
 	"unicode"
 )
 
-// habits are fields that other systems have, with what to write for them here. VALUE stands for the
+// habits are fields that other systems have, by what to write for them here. VALUE stands for the
 // value that was given.
-var habits = map[string]string{
-	"cmd": "command", "run": "command", "exec": "command", "argv": "command", "program": "command",
-	"entrypoint": "command",
-	"shell":      "script", "bash": "script", "sh": "script",
-	"environment": "env", "environ": "env", "vars": "env", "variables": "env",
-	"params": "arguments", "parameters": "arguments",
-	"tags": "labels", "metadata": "labels", "user": "owner", "username": "owner",
-	"comment": "notes", "description": "notes",
-	"start": "not_before", "start_at": "not_before", "begin": "not_before", "eta": "not_before",
-	"run_at": "not_before", "wait": "delay",
-	"input": "inputs", "files": "inputs", "stage_in": "inputs", "volumes": "inputs", "mounts": "inputs",
-	"output": "archive: {include: […]}", "outputs": "archive: {include: […]}",
-	"artifacts": "archive: {include: […]}", "results": "archive: {include: […]}",
-	"cpu": "resources: {cores: VALUE}", "cpus": "resources: {cores: VALUE}", "ncpus": "resources: {cores: VALUE}",
-	"threads": "resources: {cores: VALUE}",
-	"ppn":     "resources: {cores: VALUE}", "cpus_per_task": "resources: {cores: VALUE}",
-	"mem": "resources: {memory: VALUE}", "ram": "resources: {memory: VALUE}",
-	"gpu": "resources: {gpus: VALUE}", "ntasks": "resources: {tasks: VALUE}", "gres": "resources: {gpus: …}",
-	"timeout": "resources: {minutes: MINUTES}", "time": "resources: {minutes: MINUTES}",
-	"time_limit": "resources: {minutes: MINUTES}",
-	"walltime":   "resources: {minutes: MINUTES}", "wall_time": "resources: {minutes: MINUTES}",
-	"max_time": "resources: {minutes: MINUTES}",
-	"runtime":  "resources: {minutes: MINUTES}", "duration": "resources: {minutes: MINUTES}",
-	"ttl":         "resources: {minutes: MINUTES}",
-	"retries":     "retry: {max_attempts: …}, the first attempt included",
-	"max_retries": "retry: {max_attempts: …}, the first attempt included",
-	"restart":     "retry: {max_attempts: …}, the first attempt included",
-	"attempts":    "retry: {max_attempts: VALUE}", "tries": "retry: {max_attempts: VALUE}",
-	"concurrency":  "limits: [KEY], and pawl limits set KEY MOST",
-	"parallel":     "limits: [KEY], and pawl limits set KEY MOST",
-	"parallelism":  "limits: [KEY], and pawl limits set KEY MOST",
-	"max_parallel": "limits: [KEY], and pawl limits set KEY MOST",
-	"group":        "order: {key: VALUE}, or labels", "lock": "order: {key: VALUE}", "mutex": "order: {key: VALUE}",
-}
+var habits = byName(map[string]string{
+	"command":                       "cmd run exec argv program entrypoint",
+	"script":                        "shell bash sh",
+	"env":                           "environment environ vars variables",
+	"arguments":                     "params parameters",
+	"labels":                        "tags metadata",
+	"owner":                         "user username",
+	"notes":                         "comment description",
+	"not_before":                    "start start_at begin eta run_at",
+	"delay":                         "wait",
+	"inputs":                        "input files stage_in volumes mounts",
+	"archive: {include: […]}":       "output outputs artifacts results",
+	"resources: {cores: VALUE}":     "cpu cpus ncpus threads ppn cpus_per_task",
+	"resources: {memory: VALUE}":    "mem ram",
+	"resources: {gpus: VALUE}":      "gpu",
+	"resources: {tasks: VALUE}":     "ntasks",
+	"resources: {gpus: …}":          "gres",
+	"resources: {minutes: MINUTES}": "timeout time time_limit walltime wall_time max_time runtime duration ttl",
+	"retry: {max_attempts: …}, the first attempt included": "retries max_retries restart",
+	"retry: {max_attempts: VALUE}":                         "attempts tries",
+	"limits: [KEY], and pawl limits set KEY MOST":          "concurrency parallel parallelism max_parallel",
+	"order: {key: VALUE}, or labels":                       "group",
+	"order: {key: VALUE}":                                  "lock mutex",
+})
 
-// absent are fields that other systems have, with the reason why Pawl has nothing of the kind.
-var absent = map[string]string{
-	"cwd": ownFolder, "workdir": ownFolder, "working_dir": ownFolder, "working_directory": ownFolder,
-	"workingdir": ownFolder, "chdir": ownFolder, "dir": ownFolder,
-	"directory": ownFolder, "folder": ownFolder,
-	"image": contained, "container": contained, "docker": contained, "podman": contained,
-	"depends_on": dependent, "depends": dependent, "dependencies": dependent, "dependency": dependent,
-	"needs": dependent, "requires": dependent, "after": dependent,
-	"cron": scheduled, "schedule": scheduled, "every": scheduled,
+// absent are fields that other systems have, by the reason why Pawl has nothing of the kind.
+var absent = byName(map[string]string{
+	ownFolder: "cwd workdir working_dir working_directory workingdir chdir dir directory folder",
+	contained: "image container docker podman",
+	dependent: "depends_on depends dependencies dependency needs requires after",
+	scheduled: "cron schedule every",
+})
+
+// byName turns a table of names with spaces between them around.
+func byName(table map[string]string) map[string]string {
+	of := map[string]string{}
+	for what, names := range table {
+		for _, name := range strings.Fields(names) {
+			of[name] = what
+		}
+	}
+	return of
 }
 
 const (
@@ -83,6 +81,9 @@ func (c *comparison) unknown(at, k string, value any, t reflect.Type) string {
 		if write := habits[plain]; write != "" {
 			return "give " + fill(write, value)
 		}
+	}
+	if write, ok := strings.CutPrefix(habits[plain], "resources: {"); ok && t == reflect.TypeFor[Resources]() {
+		return "give " + fill(strings.TrimSuffix(write, "}"), value)
 	}
 	// Fields that stand in another map: cores beside resources, or command in it.
 	top := reflect.TypeFor[Spec]()
@@ -233,6 +234,9 @@ func list(words []string) string {
 
 // quoted writes a command line as the script that it is.
 func quoted(line string) string {
+	if strings.Contains(line, "\n") {
+		return "script, with a | and the same lines"
+	}
 	if plainYAML(strings.ReplaceAll(line, " ", "")) {
 		return "script: " + short(line)
 	}

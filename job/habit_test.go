@@ -13,6 +13,11 @@ func TestHabits(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{"command": "echo hi"}`:                               "command (\"echo hi\"): is not a list: write command: [echo, hi], or for a shell script: script: echo hi",
 		`{"command": "a | b > c"}`:                             `or for a shell script: script: "a | b > c"`,
+		`{"command": "echo hi\necho ho\n"}`:                    `[echo, hi, echo, ho], or for a shell script: script, with a | and the same lines`,
+		`{"command": ["ls"], "resources": {"mem": "4G"}}`:      `resources.mem: is not a field of a spec: give memory: 4G`,
+		`{"command": ["ls"], "resources": {"time": "1h"}}`:     `give minutes: 60`,
+		`{"command": ["ls"], "resources": {"cpus": 4}}`:        `give cores: 4`,
+		`{"command": ["ls"], "resources": {"walltime": "1d"}}`: `give minutes: 1440`,
 		`{"command": ["sleep", 30]}`:                           `command[1] (30): is not text: put it in quotes: "30"`,
 		`{"command": ["grep", null]}`:                          `command[1] (null): is nothing, for which YAML takes ~, null and an empty place: put it in quotes: "~"`,
 		`{"command": ["ls"], "env": {"A": null}}`:              `env.A (null): is nothing`,

@@ -119,8 +119,8 @@ func (j *Job) Guard(f Fence) Guard {
 // Progress says how far a long step has come. It is told while the step lasts. Only the newest is
 // kept.
 type Progress struct {
-	What  string `json:"what"`            // "staging inputs" or "archiving"; of a task what its handler says
-	Done  int64  `json:"done"`            // bytes; of a task what its handler counts
+	What  string `json:"what"`            // "staging inputs" or "archiving"; of what runs what it says
+	Done  int64  `json:"done"`            // bytes; of what runs what it counts
 	Total int64  `json:"total,omitempty"` // of the same; 0: not known
 }
 

@@ -256,10 +256,8 @@ func (v *validation) limitKey(path, key string) {
 
 // limits checks the keys that a spec names.
 func (v *validation) limits(keys []string) {
-	if len(keys) > MaxJobLimits {
-		v.add("limits", fmt.Sprintf("%d keys", len(keys)), "are too many", fmt.Sprintf("keep to %d", MaxJobLimits))
-	}
-	for i, key := range keys {
+	v.many("limits", len(keys), MaxJobLimits)
+	for i, key := range keys[:min(len(keys), MaxJobLimits)] {
 		path := fmt.Sprintf("limits[%d]", i)
 		v.limitKey(path, key)
 		first, _, _ := strings.Cut(key, "/")

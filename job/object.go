@@ -69,8 +69,9 @@ func Encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// Depth returns how deeply lists and maps are nested in a JSON text; 0: there are none.
-func Depth(text []byte) (deepest int) {
+// Measure returns how deeply lists and maps are nested in a JSON text (0: there are none), and how
+// many values they have at most.
+func Measure(text []byte) (deepest, values int) {
 	now, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -79,12 +80,14 @@ func Depth(text []byte) (deepest int) {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
+		case c == ',':
+			values++
 		case c == '{', c == '[':
-			now++
+			now, values = now+1, values+1
 			deepest = max(deepest, now)
 		case c == '}', c == ']':
 			now--
 		}
 	}
-	return deepest
+	return deepest, values
 }

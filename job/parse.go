@@ -125,8 +125,7 @@ var reserved = map[string][]string{
 		"after", "items", "recovery", "keep",
 		"app", "secrets", "package", "container", "rerun",
 	},
-	"inputs":    {"extract"},
-	"resources": {"qos", "constraint", "reservation", "exclusive", "options"},
+	"inputs": {"extract"},
 }
 
 // A comparison finds the places where JSON does not fit the type that it is decoded into.

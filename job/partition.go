@@ -53,7 +53,7 @@ func (v *validation) scheduler(s *System) {
 	v.directive("account", s.Account)
 	v.directive("partition", s.Partition)
 	v.many("partitions", len(s.Partitions), maxPartitions)
-	for i := range s.Partitions {
+	for i := range min(len(s.Partitions), maxPartitions) {
 		p, at := &s.Partitions[i], fmt.Sprintf("partitions[%d].", i)
 		if p.Name == "" {
 			v.add(at+"name", "", "is missing", "give the name of the partition in Slurm, as sinfo prints it")

@@ -8,6 +8,7 @@ const (
 	KindSystem    = "system"
 	KindRetention = "retention"
 	KindPolicy    = "policy"
+	KindTask      = "kind" // of task
 )
 
 // A Queue is a name under which jobs wait for workers. The queue "default" is there without a

@@ -160,7 +160,7 @@ var ownOptions = map[string]string{
 func (v *validation) options(at string, options []string) {
 	v.many(at, len(options), maxOptions)
 	var names []string
-	for i, o := range options {
+	for i, o := range options[:min(len(options), maxOptions)] {
 		at := fmt.Sprintf("%s[%d]", at, i)
 		name, value, _ := strings.Cut(o, "=")
 		switch {

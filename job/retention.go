@@ -21,7 +21,7 @@ type Retention struct {
 
 	// How long jobs are kept after their end, from 1h to 87600h (ten years). The keys are the
 	// states in which jobs end: FINISHED, FAILED and CANCELED. Jobs of a state that is left out are
-	// kept for ever.
+	// kept for ever. A kind of task may have times of its own: see its document.
 	Keep map[State]Duration `json:"keep,omitempty"`
 }
 
@@ -47,18 +47,29 @@ func ParseRetention(doc []byte) (Retention, error) {
 	if r.Name != "" && r.Name != DefaultRetention {
 		v.add("name", r.Name, "is unknown, for there is only one retention", "give "+DefaultRetention)
 	}
-	for _, s := range sortedKeys(r.Keep) {
+	v.keep(r.Keep)
+	return r, v.err()
+}
+
+// CheckKeep reports what is wrong with the field keep of a document.
+func CheckKeep(keep map[State]Duration) error {
+	var v validation
+	v.keep(keep)
+	return v.err()
+}
+
+func (v *validation) keep(keep map[State]Duration) {
+	for _, s := range sortedKeys(keep) {
 		at := member("keep", string(s))
-		switch d := time.Duration(r.Keep[s]); {
+		switch d := time.Duration(keep[s]); {
 		case !slices.Contains(Ends, s):
 			v.add(at, "", "is not a state in which jobs end", "give "+endings())
 		case d < leastKept || d > mostKept:
-			v.add(at, r.Keep[s].String(), "is out of range",
+			v.add(at, keep[s].String(), "is out of range",
 				fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(),
 					mostKept.Hours()))
 		}
 	}
-	return r, v.err()
 }
 
 // endings names the states in which jobs end.

@@ -210,7 +210,7 @@ func TestValidate(t *testing.T) {
 		{"a priority after the last", app(func(s *job.Spec) { s.Priority = ptr(10) }), []job.Problem{{"priority", "10", "is out of range", "give 0 (first) to 9"}}},
 		{"a negative delay", app(func(s *job.Spec) { s.Delay = -1e9 }), []job.Problem{{"delay", "-1s", "is negative", "give a positive duration such as 90s"}}},
 		{"a delay and a time", app(func(s *job.Spec) { s.Delay, s.NotBefore = 1e9, noon }), []job.Problem{{"delay", "1s", "cannot be given together with not_before", "give one of them"}}},
-		{"too many labels", app(func(s *job.Spec) { s.Labels = many }), []job.Problem{{"labels", "65 labels", "are too many", "keep to 64"}}},
+		{"too many labels", app(func(s *job.Spec) { s.Labels = many }), []job.Problem{{"labels", "65", "are too many", "keep to 64"}}},
 		{"no key for a label", app(func(s *job.Spec) { s.Labels = map[string]string{"a b": "", "": "x"} }), []job.Problem{
 			{`labels.""`, "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes"},
 			{"labels.a b", "", "is not a label's key", "use 1 to 63 letters, digits, dots, dashes, underscores and slashes"},

@@ -129,6 +129,13 @@ var edges = map[State][]State{
 // Edge reports whether a job may go from state a to state b.
 func Edge(a, b State) bool { return slices.Contains(edges[a], b) }
 
+// Begins reports whether a program has begun where a job goes from state a to state b, or may have
+// begun and ended unseen: what it wrote is to be read from then on.
+func Begins(a, b State) bool {
+	launched := a == SubmittingJob || a == Queued
+	return a != b && (b == Running || launched && b != SubmittingJob && b != Queued)
+}
+
 // Edges returns the states that may follow s. A terminal state has none.
 func Edges(s State) []State { return slices.Clone(edges[s]) }
 

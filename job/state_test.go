@@ -235,3 +235,34 @@ func TestCodes(t *testing.T) {
 		}
 	}
 }
+
+// A program begins once on each way through the states, however much of it is seen.
+func TestBegins(t *testing.T) {
+	for _, c := range []struct {
+		way  string
+		want int
+	}{
+		{"SUBMITTING_JOB RUNNING ARCHIVING FINISHED", 1},
+		{"SUBMITTING_JOB QUEUED RUNNING ARCHIVING FINISHED", 1},
+		{"SUBMITTING_JOB QUEUED ARCHIVING FINISHED", 1},
+		{"SUBMITTING_JOB ARCHIVING FAILED", 1},
+		{"SUBMITTING_JOB QUEUED CANCELED", 1},
+		{"QUEUED SUBMITTING_JOB QUEUED ARCHIVING", 1},
+		{"QUEUED RUNNING QUEUED RUNNING ARCHIVING", 2},
+		{"SUBMITTING_JOB RUNNING RUNNING PENDING", 1},
+		{"PENDING RUNNING FINISHED", 1},
+		{"STAGING_JOB BLOCKED STAGING_JOB FAILED", 0},
+		{"STAGING_JOB SUBMITTING_JOB SUBMITTING_JOB QUEUED", 0},
+	} {
+		n, was := 0, job.State("")
+		for s := range strings.FieldsSeq(c.way) {
+			if job.Begins(was, job.State(s)) {
+				n++
+			}
+			was = job.State(s)
+		}
+		if n != c.want {
+			t.Errorf("%s: it begins %d times, want %d", c.way, n, c.want)
+		}
+	}
+}

@@ -38,9 +38,7 @@ func (v *validation) unique(s *Spec) {
 
 // fields checks a list of fields of args.
 func (v *validation) fields(path string, fields []string) {
-	if len(fields) > 16 {
-		v.add(path, fmt.Sprintf("%d fields", len(fields)), "are too many", "keep to 16")
-	}
+	v.many(path, len(fields), 16)
 	for i, field := range fields {
 		if field == "" {
 			v.add(fmt.Sprintf("%s[%d]", path, i), "", "is empty", "name a field of args")
@@ -72,7 +70,12 @@ func (s *Spec) chosen(fields []string) (string, error) {
 	if fields == nil {
 		chosen[""] = plainNumbers(all)
 	}
-	text, err := json.Marshal(chosen) // the keys of maps come in order
+	return digestOf(chosen)
+}
+
+// digestOf returns a digest of a JSON value whose numbers are plain.
+func digestOf(v any) (string, error) {
+	text, err := json.Marshal(v) // the keys of maps come in order
 	if err != nil {
 		return "", Errorf(Invalid, "args: %w", err)
 	}

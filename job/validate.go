@@ -125,6 +125,7 @@ func (v *validation) name(path, s string, limit int) {
 }
 
 func (v *validation) json(path string, raw json.RawMessage, limit int) {
+	deepest, _ := Measure(raw)
 	switch {
 	case len(raw) > limit:
 		v.add(path, fmt.Sprintf("%d bytes", len(raw)), "is too large",
@@ -133,15 +134,13 @@ func (v *validation) json(path string, raw json.RawMessage, limit int) {
 		v.add(path, string(raw), "is not JSON", "correct the syntax")
 	case !utf8.Valid(raw):
 		v.add(path, "", "is not text in UTF-8", "encode it so")
-	case Depth(raw) > MaxDepth:
+	case deepest > MaxDepth:
 		v.add(path, "", fmt.Sprintf("has lists and maps more than %d deep in each other", MaxDepth), "write it flatter")
 	}
 }
 
 func (v *validation) labels(m map[string]string) {
-	if len(m) > MaxLabels {
-		v.add("labels", fmt.Sprintf("%d labels", len(m)), "are too many", fmt.Sprintf("keep to %d", MaxLabels))
-	}
+	v.many("labels", len(m), MaxLabels)
 	for _, k := range sortedKeys(m) {
 		if !labelRE.MatchString(k) {
 			v.add(member("labels", k), "", "is not a label's key",

@@ -81,7 +81,7 @@ func (o *opening) open(ctx context.Context, log *slog.Logger) (*pawl.Database, e
 }
 
 // migrate makes the schema where there is none. One that is there is brought up to date by an
-// operator, with pawl database migrate.
+// operator, with pawl migrate.
 func (o *opening) migrate(ctx context.Context) error {
 	dsn := o.dsn
 	if o.listen != "" {

@@ -41,9 +41,10 @@ type app struct {
 	sql *sql.DB
 }
 
-func start(t *testing.T) *app {
+func start(t *testing.T, options ...pawl.Option) *app {
 	dsn := testenv.Postgres(t).Database(t)
-	svc, err := pawl.Open(t.Context(), postgres.At(dsn), pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	svc, err := pawl.Open(t.Context(), postgres.At(dsn),
+		append(options, pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +184,8 @@ func TestConflictsFailNothing(t *testing.T) {
 	}
 }
 
-// An equal job that is enqueued elsewhere waits for the transaction, and then knows what became of it.
+// An equal job that is enqueued elsewhere waits for the transaction, and then knows what became of
+// it.
 func TestEqualJobWaitsForTheTransaction(t *testing.T) {
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprintf("commits %t", commits), func(t *testing.T) {
@@ -213,6 +215,30 @@ func (a *app) awaitBlocked() {
 		err := a.db.QueryRow(a.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity s
 			WHERE s.datname = current_database() AND cardinality(pg_blocking_pids(s.pid)) > 0)`).Scan(&blocked)
 		a.must(err)
+	}
+}
+
+// What waits for a turn or for its time goes on soon after the commit, long before a process looks
+// by itself.
+func TestTheGateHearsOfACommit(t *testing.T) {
+	a := start(t, pawl.Configure(func(c *service.Config) { c.Lease, c.Sweep = time.Hour, 24*time.Hour }))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "license", Most: 1}))
+	a.run()
+	if _, err := a.enqueue(bound, order{"ada", 1}).Wait(ctx); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	tx := a.begin(1)
+	hs := []*pawl.Handle[int]{
+		a.enqueue(bound, order{"ada", 2}, postgres.In(tx)),
+		a.enqueue(plain, order{"ada", 3}, postgres.In(tx), pawl.After(10*time.Millisecond)),
+	}
+	a.must(tx.Commit(ctx))
+	for _, h := range hs {
+		if _, err := h.Wait(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -355,7 +381,9 @@ func TestEnqueueInSQL(t *testing.T) {
 		"kind: give the name":                `{"jobs": [{"args": 1}]}`,
 		"app is a program":                   `{"jobs": [{"kind": "app"}]}`,
 		"queue: nightly is unknown":          `{"jobs": [{"kind": "plain", "queue": "nightly"}]}`,
-		"unique and order have a key here":   `{"jobs": [{"kind": "plain", "unique": {"args": ["a"]}}]}`,
+		"unique: give a key, or a list":      `{"jobs": [{"kind": "plain", "unique": {"args": ["a"], "key": "a"}}]}`,
+		"order: give a key, or a list":       `{"jobs": [{"kind": "plain", "order": {"by": "due"}}]}`,
+		"order.by: args.n: jobs in such":     `{"jobs": [{"kind": "plain", "order": {"key": "a", "by": "args.n"}}]}`,
 		"priority: give 0 to 9":              `{"jobs": [{"kind": "plain", "priority": 10}]}`,
 		"unique.until: give start, done or":  `{"jobs": [{"kind": "plain", "unique": {"key": "a", "until": "end"}}]}`,
 		"retry.max_attempts: give 1 to 1000": `{"jobs": [{"kind": "plain", "retry": {"max_attempts": 0}}]}`,

@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"maps"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
@@ -22,7 +24,13 @@ import (
 	storefake "github.com/pawl-jobs/pawl/store/fake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A hundred years are lived in the long tests alone.
+func TestMain(m *testing.M) {
+	if !testenv.Long() {
+		flag.Set("rapid.checks", "25") // -rapid.checks says another number
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A world is a service whose tasks are blocked by what a test wants, in a bubble of virtual time.
 type world struct {

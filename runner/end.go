@@ -56,6 +56,10 @@ type End struct {
 	NotStarted string `json:"not_started,omitempty"`
 }
 
+// CannotFork is NotStarted where the machine had no process for the program: the account may have
+// no more (ulimit -u), or there is no memory.
+const CannotFork = "its launcher gave up: cannot fork"
+
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 

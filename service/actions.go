@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
+	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
@@ -306,9 +308,18 @@ func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (s
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseUser, CustomEvent: n})
 }
 
-// AddProgramEvent writes an event of a running program into the history of its job. launch is the
-// number of its launch; an event of any other launch is refused.
+// AddProgramEvent writes an event of a running program. That of another launch is refused. See also
+// [printed.CheckpointEvent].
 func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.CustomEvent) (store.Event, error) {
+	if n.Name == printed.CheckpointEvent && n.Validate() == nil {
+		f, err := s.filesOfLaunch(ctx, id, launch)
+		if err == nil {
+			err = jobfolder.KeepCheckpoint(ctx, f.FolderFS, f.Folder, launch, n.Message)
+		}
+		if err != nil {
+			return store.Event{}, err
+		}
+	}
 	return s.addEvent(ctx, store.NewEvent{Job: id, Cause: job.CauseJob, Launch: launch, CustomEvent: n})
 }
 

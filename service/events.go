@@ -137,11 +137,10 @@ func (f *follower) past(ctx context.Context, known string, yield func(store.Even
 		if err != nil || len(es.Events) == 0 {
 			return false, err
 		}
-		q.Limit = nextPage(es.Events, q.Limit)
-		if over, err := f.take(ctx, &batch{events: es.Events}, yield); over || err != nil {
+		if over, err := f.take(ctx, &batch{events: es.Events}, yield); over || err != nil || len(es.Events) < q.Limit {
 			return over, err
 		}
-		q.Cursor = es.Cursor
+		q.Limit, q.Cursor = nextPage(es.Events, q.Limit), es.Cursor
 	}
 }
 
@@ -319,8 +318,9 @@ type feed struct {
 	err     error         // guarded by mu: why no more is read
 }
 
-// What a feed keeps, or little more: some seconds of a busy service.
+// What a feed reads at a time, and what it keeps, or little more: some seconds of a busy service.
 const (
+	feedPage   = 1000
 	keptEvents = 20_000
 	keptBytes  = 32 << 20
 )
@@ -372,14 +372,11 @@ func (f *feed) join() {
 	f.batches, f.events, f.bytes, f.grown, f.err = nil, 0, 0, make(chan struct{}), nil
 	f.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.run(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { f.run(ctx) })
 	f.stop = func() {
 		cancel()
-		<-done
+		running.Wait()
 		f.reading.Lock()
 		defer f.reading.Unlock()
 		f.cursor = "" // events until the next join are past then
@@ -457,19 +454,20 @@ func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	for {
-		es, err := f.store.Events(ctx, store.EventQuery{Tenant: f.tenant, Cursor: f.cursor, End: f.cursor == ""})
+	for whole := false; !whole; {
+		q := store.EventQuery{Tenant: f.tenant, Cursor: f.cursor, End: f.cursor == "", Limit: feedPage}
+		es, err := f.store.Events(ctx, q)
 		if err != nil {
 			return 0, "", err
 		}
-		f.cursor, f.unsettled = es.Cursor, es.Unsettled
-		if len(es.Events) == 0 {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return f.count, f.cursor, nil
+		f.cursor, f.unsettled, whole = es.Cursor, es.Unsettled, len(es.Events) < feedPage
+		if len(es.Events) > 0 {
+			f.add(&batch{events: es.Events})
 		}
-		f.add(&batch{events: es.Events})
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count, f.cursor, nil
 }
 
 // open reports whether something was unsettled at the newest read.

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
-	"net/url"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,6 +13,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/store"
@@ -175,101 +173,22 @@ func below(ctx context.Context, fsys files.FS, root, name string) ([]File, error
 // open opens a file in a job's folder, or else in its results. The error is fs.ErrNotExist if
 // neither has it.
 func open(ctx context.Context, f engine.Files, name string) (File, io.ReadSeekCloser, error) {
-	if !isInside(name) {
-		return File{}, nil, outside(name)
+	if !jobfolder.Has(name) {
+		return File{}, nil, jobfolder.Outside(name)
 	}
 	for i, root := range []string{f.Folder, f.Results} {
 		fsys := []files.FS{f.FolderFS, f.ResultsFS}[i]
 		if root == "" || root == f.Results && f.Archived != nil && !slices.Contains(f.Archived, name) {
 			continue
 		}
-		full, err := within(ctx, fsys, root, name)
-		if err == nil {
-			file, r, err := openAt(ctx, fsys, full)
-			if err == nil {
-				file.Path = files.Text(name)
-				return file, r, nil
-			}
-			if !errors.Is(err, fs.ErrNotExist) {
-				return File{}, nil, err
-			}
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		switch r, info, err := jobfolder.Open(ctx, fsys, root, name); {
+		case err == nil:
+			return File{Path: files.Text(name), Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
+		case !errors.Is(err, fs.ErrNotExist):
 			return File{}, nil, err
 		}
 	}
 	return File{}, nil, fs.ErrNotExist
-}
-
-func openAt(ctx context.Context, fsys files.FS, full string) (File, io.ReadSeekCloser, error) {
-	r, err := fsys.Open(ctx, full)
-	if err != nil {
-		return File{}, nil, err
-	}
-	info, err := fsys.Stat(ctx, full)
-	if err != nil {
-		return File{}, nil, errors.Join(err, r.Close())
-	}
-	return File{Size: info.Size(), Modified: info.ModTime().UTC()}, r, nil
-}
-
-// isInside reports whether a path can be that of a file in a job's folder. It does not look at
-// links.
-func isInside(name string) bool {
-	return fs.ValidPath(strings.ToValidUTF8(name, "?")) && name != "." && !strings.ContainsRune(name, 0)
-}
-
-func outside(name string) error {
-	return job.Errorf(job.Invalid, "%q is not the path of a file in the job's folder: give one without .. that "+
-		"no link leads out of it", name)
-}
-
-// within returns the name of a file in the folder root, with links followed if that is possible. It
-// refuses a name that leads out of root. Pawl's own files there do not exist for it, because they
-// hold the environment.
-func within(ctx context.Context, fsys files.FS, root, name string) (string, error) {
-	full := path.Join(root, name)
-	if r, ok := fsys.(files.Linker); ok {
-		var err error
-		if root, err = r.Resolve(ctx, root); err != nil {
-			return "", err
-		}
-		if full, err = r.Resolve(ctx, full); err != nil {
-			return "", err
-		}
-		var inside bool
-		if name, inside = strings.CutPrefix(full, strings.TrimSuffix(root, "/")+"/"); !inside {
-			return "", outside(name)
-		}
-	} else if err := noLinks(ctx, fsys, root, name); err != nil {
-		return "", err
-	}
-	if name == runner.Folder || strings.HasPrefix(name, runner.Folder+"/") {
-		return "", fs.ErrNotExist
-	}
-	return full, nil
-}
-
-// noLinks refuses a path in root that goes through a symbolic link.
-func noLinks(ctx context.Context, fsys files.FS, root, name string) error {
-	dir := root
-next:
-	for part := range strings.SplitSeq(name, "/") {
-		infos, err := fsys.List(ctx, dir)
-		if err != nil {
-			return err
-		}
-		for _, info := range infos {
-			if info.Name() == part {
-				if info.Mode().Type() == fs.ModeSymlink {
-					return outside(name)
-				}
-				dir = path.Join(dir, part)
-				continue next
-			}
-		}
-		return fs.ErrNotExist
-	}
-	return nil
 }
 
 // A Peer is a process of another machine. It is asked for the files of jobs that belong to that
@@ -353,21 +272,11 @@ func fromPeer[T any](ctx context.Context, s *Service, j *job.Job, ask func(Peer)
 // logSilence logs that a process does not answer a question about a job.
 func (s *Service) logSilence(ctx context.Context, j *job.Job, p *store.Process, err error) {
 	what := "a process of another machine does not answer"
-	if leadsNowhere(p) {
+	if p.LeadsNowhere() {
 		what += ": its address is one within its host, so set peer.listen or peer.url there"
 	}
 	s.cfg.Log.WarnContext(ctx, what, "job", j.ID, "machine", j.Machine, "process", p.String(), "address", p.Address,
 		"error", err)
-}
-
-// leadsNowhere reports that the address of a process can be seen not to lead to it.
-func leadsNowhere(p *store.Process) bool {
-	u, err := url.Parse(p.Address)
-	if err != nil {
-		return false
-	}
-	here, err := os.Hostname()
-	return err == nil && p.Host != here && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 }
 
 // unreachable returns the error about files on a machine that cannot be asked. It wraps no error,
@@ -391,8 +300,8 @@ type peerFile struct {
 }
 
 func (s *Service) openThere(ctx context.Context, j *job.Job, name string) (File, io.ReadSeekCloser, error) {
-	if !isInside(name) {
-		return File{}, nil, outside(name)
+	if !jobfolder.Has(name) {
+		return File{}, nil, jobfolder.Outside(name)
 	}
 	f, err := fromPeer(ctx, s, j, func(p Peer) (f peerFile, err error) {
 		f.File, f.ReadSeekCloser, err = p.OpenOutput(ctx, j.ID, name)

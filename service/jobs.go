@@ -13,6 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/phrase"
+	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
@@ -24,8 +26,10 @@ type View struct {
 	job.Job
 	Why      string        `json:"why,omitempty"`      // one sentence: why it is where it is
 	Progress *job.Progress `json:"progress,omitempty"` // of the present step; nil: not known
-	Folder   string        `json:"folder,omitempty"`   // the job's folder, while it is there
-	Results  string        `json:"results,omitempty"`  // the folder of its archive, once that is there
+	// Checkpoint is the last that its program has printed: what its next attempt goes on from.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Folder     string `json:"folder,omitempty"`  // the job's folder, while it is there
+	Results    string `json:"results,omitempty"` // the folder of its archive, once that is there
 	// Started is when the newest run of the program or handler began; zero: it has not run. Ran is
 	// how long that run has been RUNNING, or was. Lists have both for RUNNING jobs and for programs
 	// that have ended.
@@ -194,7 +198,7 @@ func (s *Service) whereAmong(ctx context.Context, j *job.Job) (string, error) {
 		return "", nil
 	}
 	behind, err := s.cfg.Store.Behind(ctx, j, maxBehind)
-	return standing(behind, "first of its kind", "of its kind", "of its kind") + " in queue " + j.Queue, err
+	return phrase.Behind(behind, maxBehind, "first of its kind", "of its kind", "of its kind") + " in queue " + j.Queue, err
 }
 
 // inLine says which jobs go before a job that waits for its turn, and how many have a turn.
@@ -221,11 +225,11 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stands := standing(behind, "first of its owner's jobs", "of its owner's jobs", "of its owner's jobs")
+	stands := phrase.Behind(behind, maxBehind, "first of its owner's jobs", "of its owner's jobs", "of its owner's jobs")
 	if job.Ordered(j.Line) {
-		stands = standing(behind, "the next one", "job", "jobs")
+		stands = phrase.Behind(behind, maxBehind, "the next one", "job", "jobs")
 	}
-	holds := many(held, "has one", "have one")
+	holds := phrase.Count(held, "has one", "have one")
 	if l := turns[0].Limit; l != nil && j.Line == job.LimitOf(j.Line) && l.Most > 0 && !turns[0].Shut {
 		holds = fmt.Sprintf("%d of %d have one", held, l.Most)
 	}
@@ -234,7 +238,7 @@ func (s *Service) inLine(ctx context.Context, j *job.Job) (string, error) {
 			holds = "job " + turns[0].Holders[0].String() + " has it"
 		}
 	}
-	return stands + "; " + holds + ", and " + many(waiting, "waits", "wait") + closed, nil
+	return stands + "; " + holds + ", and " + phrase.Count(waiting, "waits", "wait") + closed, nil
 }
 
 // shut says what closes the line of a job. If several groups do, it names the first that is not
@@ -270,7 +274,7 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	}
 	g := &gs[0]
 	why := ", in group " + g.Key + " of " +
-		many(g.Jobs, "job", "jobs") + standing(behind, "first of them", "of them", "of them") + "; " +
+		phrase.Count(g.Jobs, "job", "jobs") + phrase.Behind(behind, maxBehind, "first of them", "of them", "of them") + "; " +
 		g.Stands(s.engine.Now())
 	switch {
 	case j.Live:
@@ -281,29 +285,11 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 	return why, nil
 }
 
-// standing says how many others a job stands behind, or that it is first.
-func standing(behind int, first, one, more string) string {
-	switch behind {
-	case 0:
-		return ", " + first
-	case maxBehind:
-		return ", behind " + many(behind, one, more) + " or more"
-	}
-	return ", behind " + many(behind, one, more)
-}
-
-// many returns a number with the fitting word.
-func many(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
-}
-
 // view returns a job as people look at it. among says where it stands among others.
 func (s *Service) view(j *job.Job, l look, among string) View {
 	j.Message = job.Text(j.Message)
 	v := View{Job: *j, Why: j.Stands(time.Now(), l.served) + among + j.Alone(l.served)}
+	v.Checkpoint = s.checkpoint(j)
 	v.Work, v.Until = nil, j.Deadline()
 	v.Fault = v.Mend()
 	l.note(&v, among)
@@ -316,6 +302,9 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 // Progress returns how far the present step of j has come. ok is false if this process does not
 // work on j, or has nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
+	if p := s.outputs.Said(printed.LaunchOf(j)).Progress; p != nil && s.prints(j) {
+		return *p, true
+	}
 	if j.Custody != job.Worker {
 		return job.Progress{}, false
 	}
@@ -350,6 +339,7 @@ type look struct {
 // look finds out which processes are there for jobs. It says from fresh rows, never from memory,
 // that none is there.
 func (s *Service) look(ctx context.Context, jobs ...job.Job) (l look, err error) {
+	s.lookAtOutputs(ctx, jobs)
 	l.served, l.machine = s.cfg.Served(ctx), s.cfg.Machine
 	if !l.served || !slices.ContainsFunc(jobs, func(j job.Job) bool {
 		return j.Custody == job.Ready || far(&j) || bound(&j)

@@ -1,16 +1,15 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/tail"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -61,7 +60,7 @@ func (s *Service) Log(ctx context.Context, id job.ID, q LogQuery) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
-	start, cut, err := lastLines(r, file.Size, q.Tail)
+	start, cut, err := tail.Lines(r, file.Size, q.Tail)
 	if err == nil {
 		_, err = r.Seek(start, io.SeekStart)
 	}
@@ -83,47 +82,6 @@ func (q LogQuery) name(f engine.Files) string {
 
 // block is how many bytes of a log are read at once.
 const block = 64 << 10
-
-// Bounds of what is read for the last lines of a log.
-const (
-	tailLine = 1 << 20  // bytes for each line
-	tailAll  = 64 << 20 // bytes in all
-)
-
-// lastLines returns where the last lines of a file begin; for 0 lines, its beginning. It reads from
-// the end. If the lines are longer than it reads, cut is a line that says so.
-func lastLines(r io.ReadSeeker, size int64, lines int) (start int64, cut string, err error) {
-	if lines <= 0 {
-		return 0, "", nil
-	}
-	least := max(0, size-min(int64(lines), tailAll/tailLine)*tailLine)
-	buf := make([]byte, block)
-	for end := size; end > least; {
-		part := buf[:min(end-least, block)]
-		end -= int64(len(part))
-		if _, err := r.Seek(end, io.SeekStart); err != nil {
-			return 0, "", err
-		}
-		switch _, err := io.ReadFull(r, part); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return 0, "", nil // it was truncated meanwhile, by the next attempt
-		case err != nil:
-			return 0, "", err
-		}
-		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
-			if end+int64(i) == size-1 {
-				continue // the end of the last line
-			}
-			if lines--; lines == 0 {
-				return end + int64(i) + 1, "", nil
-			}
-		}
-	}
-	if least > 0 {
-		cut = fmt.Sprintf("… the lines are too long: what comes first is cut, %d bytes of the file are before this\n", least)
-	}
-	return least, cut, nil
-}
 
 // lookEvery is how often a followed file is looked at while its program runs: nobody tells of a
 // file that grows, and it may be on another machine.
@@ -231,13 +189,11 @@ func (f *logFollower) wait() error {
 func (f *logFollower) take(n store.Event) error {
 	was := f.state
 	f.state = n.State
-	switch {
-	case was == n.State:
-		return nil
-	case was == job.Archiving:
+	again := n.State == job.Pending || n.State == job.Waiting
+	if was != n.State && (was == job.Archiving || was == job.Running && again) {
 		f.stopped = n.At // what the program left running has been ended, too
 	}
-	if n.State != job.Running {
+	if !job.Begins(was, n.State) {
 		return nil
 	}
 	f.launch, f.stale, f.read = 0, f.stopped, 0
@@ -304,7 +260,7 @@ func (f *logFollower) look() error {
 	}
 	cut := ""
 	if f.tail > 0 {
-		if f.read, cut, err = lastLines(r, file.Size, f.tail); err != nil {
+		if f.read, cut, err = tail.Lines(r, file.Size, f.tail); err != nil {
 			return err
 		}
 		f.tail = 0

@@ -11,11 +11,12 @@ import (
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Resource is a document that says how something is set up: a queue, a system, how long blocked
-// jobs wait, or how long ended jobs are kept.
+// A Resource is a document that says how something is set up: a queue, a system, a kind of task,
+// how long blocked jobs wait, or how long ended jobs are kept.
 type Resource[T any] struct {
 	Doc     T         `json:"doc"`
 	Version int64     `json:"version"` // raised by each change; 0: it is there without a document
@@ -38,7 +39,7 @@ type resourceKind[T any] struct {
 	limits func(*T) []job.Limit
 
 	// of schedules alone
-	check func(*Service, *T) error // more than parse
+	check func(context.Context, *Service, *T) error // more than parse
 	plan  func(before, now *T) store.Plan
 	next  func(*T, *store.Resource) time.Time
 }
@@ -138,7 +139,7 @@ const AnyVersion = -1
 func (r Resources[T]) Apply(ctx context.Context, doc []byte, version int64) (res Resource[T], created bool, err error) {
 	value, err := r.kind.parse(doc)
 	if err == nil && r.kind.check != nil {
-		err = r.kind.check(r.s, &value)
+		err = r.kind.check(ctx, r.s, &value)
 	}
 	if err != nil {
 		return res, false, err
@@ -174,7 +175,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 		r.s.changed(ctx, r.kind.kind)
 		r.s.mayBeEnabled(ctx, r.kind.kind, row.Name)
 		if res, err = r.kind.read(put); err == nil {
-			err = r.bound(ctx, old, &value)
+			err = r.bound(ctx, old, put)
 		}
 		return res, row.Version == 0, err
 	}
@@ -225,18 +226,19 @@ func (r Resources[T]) Delete(ctx context.Context, name string) error {
 	}
 	r.s.changed(ctx, r.kind.kind)
 	r.s.mayBeEnabled(ctx, r.kind.kind, name)
-	return r.bound(ctx, old, nil)
+	return r.bound(ctx, old, store.Resource{Name: name})
 }
 
 // bound sets the limits that a document asks for, and removes those that only the one before asked
-// for. After a crash in between, the document is applied again.
-func (r Resources[T]) bound(ctx context.Context, old store.Resource, value *T) error {
+// for. After a crash in between, the document is applied again. If somebody has written meanwhile,
+// the limits are those of the newest document.
+func (r Resources[T]) bound(ctx context.Context, old, now store.Resource) error {
 	if r.kind.limits == nil {
 		return nil
 	}
 	var asked, before []job.Limit
-	if value != nil {
-		asked = r.kind.limits(value)
+	if is, err := r.kind.read(now); err == nil {
+		asked = r.kind.limits(&is.Doc)
 	}
 	if was, err := r.kind.read(old); err == nil {
 		before = r.kind.limits(&was.Doc)
@@ -244,6 +246,21 @@ func (r Resources[T]) bound(ctx context.Context, old store.Resource, value *T) e
 	if len(asked)+len(before) == 0 {
 		return nil
 	}
+	if err := r.limit(ctx, asked, before); err != nil {
+		return err
+	}
+	newest, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, now.Name)
+	if job.KindOf(err) == job.NotFound {
+		newest, err = store.Resource{Name: now.Name}, nil
+	}
+	if err != nil || newest.Version == now.Version && newest.Updated.Equal(now.Updated) {
+		return err
+	}
+	return r.bound(ctx, now, newest)
+}
+
+// limit sets limits that are asked for, and removes those that only were before.
+func (r Resources[T]) limit(ctx context.Context, asked, before []job.Limit) error {
 	set, err := r.s.cfg.Store.Limits(ctx, r.s.cfg.Tenant)
 	if err != nil {
 		return err
@@ -322,8 +339,9 @@ func (k *resourceKind[T]) all(ctx context.Context, st store.Store, tenant string
 type documents struct {
 	store store.Store
 
-	mu sync.Mutex
-	of map[string]*known // guarded by mu: by tenant
+	mu    sync.Mutex
+	of    map[string]*known                     // guarded by mu: by tenant
+	kinds map[string]map[string]*kinds.Declared // guarded by mu: by tenant and name
 }
 
 // A known is what is known of a tenant's documents. It is never changed.
@@ -332,6 +350,7 @@ type known struct {
 	queues   map[string]job.Queue
 	systems  map[string]job.System
 	policies map[string]job.RecoveryPolicy
+	kinds    map[string]*kinds.Declared
 	disabled bool // some system is
 }
 
@@ -344,7 +363,10 @@ func (d *documents) known(ctx context.Context, tenant string) (*known, error) {
 	if k := d.of[tenant]; k != nil && time.Since(k.read) < keepDocuments {
 		return k, nil
 	}
-	k := &known{time.Now(), map[string]job.Queue{}, map[string]job.System{}, map[string]job.RecoveryPolicy{}, false}
+	k := &known{
+		read: time.Now(), queues: map[string]job.Queue{}, systems: map[string]job.System{},
+		policies: map[string]job.RecoveryPolicy{}, kinds: map[string]*kinds.Declared{},
+	}
 	qs, err := queues.all(ctx, d.store, tenant)
 	if err != nil {
 		return nil, err
@@ -354,6 +376,10 @@ func (d *documents) known(ctx context.Context, tenant string) (*known, error) {
 		return nil, err
 	}
 	ps, err := policies.all(ctx, d.store, tenant)
+	if err != nil {
+		return nil, err
+	}
+	ks, err := kindDocs.all(ctx, d.store, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -367,10 +393,13 @@ func (d *documents) known(ctx context.Context, tenant string) (*known, error) {
 	for _, p := range ps {
 		k.policies[p.Doc.Name] = p.Doc
 	}
-	if d.of == nil {
-		d.of = map[string]*known{}
+	for _, r := range ks {
+		k.kinds[r.Doc.Name] = kinds.Declare(&r.Doc, r.Version, r.Updated, d.kinds[tenant][r.Doc.Name])
 	}
-	d.of[tenant] = k
+	if d.of == nil {
+		d.of, d.kinds = map[string]*known{}, map[string]map[string]*kinds.Declared{}
+	}
+	d.of[tenant], d.kinds[tenant] = k, k.kinds
 	return k, nil
 }
 

@@ -162,7 +162,7 @@ func (s *Service) submitRun(ctx context.Context, n notedRun, sub *Submission, sp
 	for i := range sub.Jobs {
 		sub.Jobs[i].ID = n.jobs[i]
 	}
-	jobs, err := s.rows(sub, specs, make([]error, len(specs)))
+	jobs, err := s.rows(ctx, sub, specs, make([]error, len(specs)))
 	if err != nil {
 		return FileAnswer{}, err
 	}

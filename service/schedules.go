@@ -25,11 +25,20 @@ func (s *Service) Schedules() Resources[job.Schedule] { return Resources[job.Sch
 
 // checkSchedule checks the jobs of a schedule as a submission does. One that names no owner becomes
 // that of its author.
-func checkSchedule(s *Service, d *job.Schedule) error {
+func checkSchedule(ctx context.Context, s *Service, d *job.Schedule) error {
 	if d.Owner == "" && s.cfg.Principal != s.principal {
 		d.Owner = s.cfg.Principal
 	}
-	return d.CheckJobs(s.Check)
+	known, err := s.docs.known(ctx, s.cfg.Tenant)
+	if err != nil {
+		return err
+	}
+	return d.CheckJobs(func(spec *job.Spec) error {
+		if err := s.Check(spec); err != nil {
+			return err
+		}
+		return known.kinds[spec.Kind].Check(spec)
+	})
 }
 
 // in returns a service that submits the jobs of a schedule of a tenant.

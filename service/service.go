@@ -1,6 +1,6 @@
-// Package service is all that can be asked of jobs: [Service] submits them, carries out wishes, reads,
-// follows and runs. The library, package pawl, and the faces, such as package api, do all their
-// work through it.
+// Package service is all that can be asked of jobs: [Service] submits them, carries out wishes,
+// reads, follows and runs. The library, package pawl, and the faces, such as package api, do all
+// their work through it.
 //
 // Whoever puts a process together hands a store and a broker in:
 //
@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/store"
@@ -87,6 +88,7 @@ type core struct {
 	docs      documents
 	sessions  sessions
 	feed      feed
+	outputs   printed.Outputs // what running programs say of their progress
 }
 
 // New returns a service. It does no I/O.
@@ -156,6 +158,7 @@ func (s *Service) start() {
 	})
 	s.desk = claims.New(claims.Config{
 		Store: c.Store, Engine: s.engine, Tenant: c.Tenant, Queues: s.queueNames, Lease: c.Lease, Log: c.Log,
+		Declared: s.declared,
 	})
 }
 
@@ -351,7 +354,7 @@ func (s *Service) prepareAll(ctx context.Context, sub *Submission) ([]job.Spec, 
 				place("owner", owner, "is not you", "leave it out, or let that user submit the job"))
 		}
 	}
-	jobs, err := s.rows(sub, specs, errs)
+	jobs, err := s.rows(ctx, sub, specs, errs)
 	if err == nil {
 		err = sub.problems(denied)
 	}
@@ -369,12 +372,12 @@ func (s *Service) read(r *Request) (job.Spec, error) {
 
 // rows makes the rows of jobs whose specs are checked. errs are what is wrong with specs; it adds
 // what is wrong with one beside the others.
-func (s *Service) rows(sub *Submission, specs []job.Spec, errs []error) ([]store.New, error) {
+func (s *Service) rows(ctx context.Context, sub *Submission, specs []job.Spec, errs []error) ([]store.New, error) {
 	jobs := make([]store.New, len(specs))
 	var keys ownKeys
 	for i := range jobs {
 		if errs[i] == nil {
-			errs[i] = s.row(&jobs[i], &sub.Jobs[i], specs[i], sub.Key != "", &keys)
+			errs[i] = s.row(ctx, &jobs[i], &sub.Jobs[i], specs[i], sub.Key != "", &keys)
 		}
 	}
 	first := map[string]int{} // of the jobs with an external id
@@ -454,8 +457,8 @@ func (sub *Submission) problems(errs []error) error {
 	return job.Errorf(kind, "%w", &all)
 }
 
-// row makes n, the row that Submit inserts, of a request whose spec is checked.
-func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys *ownKeys) error {
+// row makes n, the row that Submit inserts, of a request that was checked. Its kind adds to it.
+func (s *Service) row(ctx context.Context, n *store.New, r *Request, spec job.Spec, keyed bool, keys *ownKeys) error {
 	given := r.Given
 	if given == nil {
 		var err error
@@ -470,17 +473,30 @@ func (s *Service) row(n *store.New, r *Request, spec job.Spec, keyed bool, keys 
 			return err
 		}
 	}
+	kind, err := s.declared(ctx, spec.Kind)
+	if err == nil {
+		given, n.Refusal, err = kind.Complete(&spec, given)
+	}
+	if err != nil {
+		return err
+	}
 	id := r.ID
 	if id.IsZero() {
 		id = job.NewID()
 	}
 	spec.Defaults(id, s.cfg.Principal)
+	if n.Index, err = kind.Index(&spec); err != nil {
+		return err
+	}
 	n.Job = job.Job{
 		ID: id, Owner: spec.Owner, Kind: spec.Kind, Name: spec.Name, Queue: spec.Queue, Priority: *spec.Priority,
 		MaxAttempts: spec.RetryPolicy().MaxAttempts, ExternalID: spec.ExternalID, Labels: spec.Labels,
 		Due: spec.NotBefore, Request: given, Notes: spec.Notes, Trace: r.Trace,
 	}
-	return s.setKeys(&spec, n, keys)
+	if n.Refusal == nil {
+		err = s.setKeys(&spec, n, keys)
+	}
+	return err
 }
 
 // setKeys sets the unique keys of a new job and the keys of its turns.
@@ -526,13 +542,13 @@ func (s *Service) Job(ctx context.Context, id job.ID) (job.Job, error) {
 
 // List returns a page of jobs, newest first: see [store.Reader.List].
 func (s *Service) List(ctx context.Context, q store.Query) (store.Page, error) {
-	q.Tenant = s.cfg.Tenant
+	q.Filter, q.Tenant = s.indexed(ctx, q.Filter), s.cfg.Tenant
 	return s.cfg.Store.List(ctx, q)
 }
 
 // Count returns how many jobs a filter chooses, by state.
 func (s *Service) Count(ctx context.Context, f job.Filter) (store.Counts, error) {
-	return s.cfg.Store.Count(ctx, s.cfg.Tenant, f)
+	return s.cfg.Store.Count(ctx, s.cfg.Tenant, s.indexed(ctx, f))
 }
 
 // Now returns the time on the database's clock. Until this process has renewed its lease once, it

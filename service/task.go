@@ -54,8 +54,7 @@ type TaskRun struct {
 	deciding []Tx
 }
 
-// AddEvent writes an event into the history of the job, where clients that follow the job see it.
-// It is refused once the process has lost the job.
+// AddEvent writes an event into the history of the job, unless the process has lost the job.
 func (t *TaskRun) AddEvent(ctx context.Context, n job.CustomEvent) error {
 	if err := t.silent(); err != nil {
 		return err

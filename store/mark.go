@@ -93,22 +93,22 @@ func ReadMark(cursor string, by Sort, numbered bool) (Mark, error) {
 	return m, nil
 }
 
-// An EndMark is the place of a job among the jobs that have ended, ordered by tenant, state and
-// end. The zero EndMark comes before all. Its text is the cursor of [Overdue].
+// An EndMark is the place of a job among the jobs that have ended, ordered by tenant, state,
+// kind and end. The zero EndMark comes before all. Its text is the cursor of [Overdue].
 type EndMark struct {
-	Of    Kept // the tenant and the state
+	Of    Kept // the tenant, the state and the kind
 	Ended time.Time
 	Position
 }
 
-// Compare orders by tenant, state and end.
+// Compare orders by tenant, state, kind and end.
 func (m EndMark) Compare(o EndMark) int {
 	return cmp.Or(m.Of.Compare(o.Of), m.Ended.Compare(o.Ended), m.Position.Compare(o.Position))
 }
 
 // String returns the cursor.
 func (m EndMark) String() string {
-	return encode(string(m.Of.State), writeInstant(m.Ended), m.ord(), m.job(), m.Of.Tenant)
+	return encode(string(m.Of.State), writeInstant(m.Ended), m.ord(), m.job(), m.Of.Kind, m.Of.Tenant)
 }
 
 // ReadEndMark reads the cursor of [Overdue]; "" is the zero EndMark. numbered says whether the
@@ -117,9 +117,9 @@ func ReadEndMark(cursor string, numbered bool) (m EndMark, err error) {
 	if cursor == "" {
 		return m, nil
 	}
-	parts, ok := decode(cursor, 5)
+	parts, ok := decode(cursor, 6)
 	if ok {
-		m.Of = Kept{Tenant: parts[4], State: job.State(parts[0])}
+		m.Of = Kept{Tenant: parts[5], State: job.State(parts[0]), Kind: parts[4]}
 		ok = readInstant(parts[1], &m.Ended) && !m.Ended.IsZero() && m.read(parts[2], parts[3], numbered)
 	}
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 	"time"
 
@@ -113,6 +114,23 @@ type Page struct {
 	Since time.Time // only jobs submitted since then were looked at; zero: all
 }
 
+// IndexKey is the key under which the table of labels has an argument. No label has such a key.
+func IndexKey(field string) string { return indexKeys + field }
+
+const indexKeys = "args:"
+
+// LabelRows returns the rows of the table of labels that a new job gets: its labels and its index.
+func (n *New) LabelRows() map[string]string {
+	rows := maps.Clone(n.Job.Labels)
+	for field, key := range n.Index {
+		if rows == nil {
+			rows = map[string]string{}
+		}
+		rows[IndexKey(field)] = key
+	}
+	return rows
+}
+
 // Counts are how many jobs a filter chooses, by state.
 type Counts struct {
 	States map[job.State]int // states without jobs are left out
@@ -158,19 +176,36 @@ const Site = "*"
 type Kept struct {
 	Tenant string
 	State  job.State
+	Kind   string // of this kind; empty: of all kinds that have no rule of their own
 	For    time.Duration
+	// Since leaves out jobs that ended before it: an earlier look has seen them. Zero: none.
+	Since time.Time
 }
 
-// Compare orders by tenant and then by state, as Overdue does.
+// Compare orders by tenant, state and kind, as Overdue does.
 func (k Kept) Compare(other Kept) int {
-	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)))
+	return cmp.Or(strings.Compare(k.Tenant, other.Tenant), strings.Compare(string(k.State), string(other.State)),
+		strings.Compare(k.Kind, other.Kind))
 }
+
+// Of returns what k is about, without times.
+func (k Kept) Of() Kept { return Kept{Tenant: k.Tenant, State: k.State, Kind: k.Kind} }
 
 // An OverdueQuery asks for jobs that need not be kept any longer.
 type OverdueQuery struct {
-	Kept   []Kept // each tenant and state once; jobs of others are kept for ever
+	Kept   []Kept // each tenant, state and kind once; jobs of others are kept for ever
 	Limit  int    // 1 to 1000; 500 by default
 	Cursor string // Next of the answer before; Kept may have changed since
+}
+
+// Own returns the kinds that have rules of their own beside k, which is for all others.
+func (q *OverdueQuery) Own(k Kept) (kinds []string) {
+	for _, other := range q.Kept {
+		if k.Kind == "" && other.Kind != "" && other.Tenant == k.Tenant && other.State == k.State {
+			kinds = append(kinds, other.Kind)
+		}
+	}
+	return kinds
 }
 
 // Overdue are jobs that need not be kept any longer.

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"slices"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -58,13 +60,34 @@ func (n *NewEvent) Allowed(j *job.Job) error {
 		return job.Errorf(job.Conflict, "job %s has already ended %s", j.ID, j.State)
 	case n.Cause == job.CauseUser:
 		return nil
-	case j.Program() && !(j.Live && n.Launch == j.Launch):
+	case n.Epoch != 0 || !j.Program():
+		if j.Custody != job.Worker || n.Epoch != j.Epoch {
+			return job.Errorf(job.Conflict, "job %s: the holder of epoch %d has lost it: it stands at %s in epoch %d",
+				j.ID, n.Epoch, j.Place, j.Epoch)
+		}
+	case !j.Live || n.Launch != j.Launch:
 		return job.Errorf(job.Conflict, "launch %d of job %s is not the one that runs", n.Launch, j.ID)
-	case !j.Program() && !(j.Custody == job.Worker && n.Epoch == j.Epoch):
-		return job.Errorf(job.Conflict, "job %s: the holder of epoch %d has lost it: it stands at %s in epoch %d",
-			j.ID, n.Epoch, j.Place, j.Epoch)
 	}
 	return nil
+}
+
+// Repeats returns the error of kind [job.Conflict] if the key of n belongs to another event, which
+// is e; nil: n says e again.
+func (n *NewEvent) Repeats(e *job.Event) error {
+	if e.Name == n.Name && e.Message == n.Message && e.Cause == n.Cause && e.Actor == n.By && sameJSON(e.Data, n.Data) {
+		return nil
+	}
+	return job.Errorf(job.Conflict, "job %s has another event with the key %s: give each event a key of its own, such "+
+		"as a UUID", n.Job, n.Key)
+}
+
+// sameJSON reports whether two texts are written alike but for space.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y bytes.Buffer
+	if json.Compact(&x, a) != nil || json.Compact(&y, b) != nil {
+		return bytes.Equal(a, b)
+	}
+	return bytes.Equal(x.Bytes(), y.Bytes())
 }
 
 // Admit returns why the jobs of s may not enter a queue, in which waiting jobs then wait; nil: they

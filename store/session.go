@@ -129,11 +129,24 @@ type HeldJob struct {
 	Since  time.Time
 }
 
-// Unattended is work that waits for a process that is missing.
+// Unattended is work that waits for a process that is missing, or for the end of a transaction.
 type Unattended struct {
 	Unserved  []Unserved
 	Unwatched []Unwatched
+	Open      []OpenTransaction // the oldest first, MostUnserved at most
 }
+
+// An OpenTransaction has written jobs or ends of jobs, and has been open for longer than LongOpen.
+// Whoever submits an equal job waits for its end, and nobody reads events that are newer. Only a
+// store in whose database others enqueue in transactions of their own has any.
+type OpenTransaction struct {
+	PID         int // of its server process
+	Application string
+	Since       time.Time // when it began
+}
+
+// LongOpen is how long a transaction is open before it is named.
+const LongOpen = 30 * time.Second
 
 // Unserved are ready jobs of a queue and kind, and of one machine or of none, that no live session
 // may claim. A session may claim a job if it serves its queue, kind, machine and tenant, and was

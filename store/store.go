@@ -80,7 +80,9 @@ type Jobs interface {
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. It is a
 	// Conflict if the job has ended, if Launch or Epoch is not the one that runs, or if the job
-	// already has [job.MaxJobEvents]. If the job is ready, Effects.Ready is its queue and kind,
+	// already has [job.MaxJobEvents]. An event with a key that the job has is not written: the answer
+	// is the event that is there, also after the end of the job, or a Conflict if it says something
+	// else. If the job is ready, Effects.Ready is its queue and kind,
 	// even with a Conflict: a claim at the same moment may have passed over the job.
 	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
@@ -330,6 +332,9 @@ type New struct {
 	// a limit when it is submitted. They are [job.Job.OwnKeys]: a limit that is set later finds the
 	// job by them.
 	Optional []string
+	// Index has the arguments by which an index finds the job, each with its [job.Spec.ArgsKey]. It
+	// stays as it is for as long as the job is there. A term with [job.Term.From] is looked up in it.
+	Index map[string]string
 	// Refusal is the reason not to accept the job. The call fails with it, unless the job is there
 	// already.
 	Refusal error
@@ -425,7 +430,7 @@ type NewEvent struct {
 	By     string
 	Cause  job.Cause // [job.CauseUser] or [job.CauseJob]
 	Launch int       // the launch of the program that writes it; else 0
-	Epoch  int64     // the epoch of the job whose task writes it; else 0
+	Epoch  int64     // the epoch of the job whose holder writes it; else 0
 	job.CustomEvent
 }
 

@@ -8,7 +8,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,22 +19,27 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/service"
-	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/sqlite"
+	"github.com/pawl-jobs/pawl/sqlite"
 )
 
-// countFile is the arguments of one task.
-type countFile struct {
+type file struct {
 	Path string `json:"path"`
 }
 
-// count is its result.
 type count struct {
 	Words int `json:"words"`
 }
+
+// A counting is the job of a file.
+type counting struct {
+	*pawl.Handle[count]
+	path   string
+	before bool // an earlier run has counted it
+}
+
+var countWords = pawl.Task[file, count]{Kind: "count-words"}
 
 func main() {
 	data := flag.String("data", "", "folder of the jobs (default: one below the temporary folder for each DIR)")
@@ -58,40 +62,53 @@ func run(ctx context.Context, dir, data string, pause time.Duration) error {
 	if err != nil {
 		return err
 	}
-	requests, err := tasks(dir)
+	names, err := list(dir)
 	if err != nil {
 		return err
 	}
 	if data == "" {
 		data = filepath.Join(os.TempDir(), "pawl-handler"+filepath.ToSlash(dir))
 	}
-	st, err := sqlite.Open(ctx, data, sqlite.Options{})
+	svc, err := pawl.Open(ctx, sqlite.At(data))
 	if err != nil {
 		return err
 	}
-	defer st.Close()
-	fmt.Printf("counting the words of %s in %s; the jobs are in %s\n", plural(len(requests), "file"), dir, data)
-	return countAll(ctx, st, requests, pause)
+	defer svc.Close()
+	fmt.Printf("counting the words of %s in %s; the jobs are in %s\n", plural(len(names), "file"), dir, data)
+	return countAll(ctx, svc, names, pause)
 }
 
-// countAll submits the tasks, and runs them until all have ended.
-func countAll(ctx context.Context, st store.Store, requests []service.Request, pause time.Duration) error {
-	svc := service.New(service.Config{Store: st, Broker: &local.Broker{}})
-	service.Handle(svc, "count-words", func(ctx context.Context, t *service.Task[countFile]) (count, error) {
+// list names the files of a folder.
+func list(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no files to count: name another folder", dir)
+	}
+	return names, nil
+}
+
+// countAll enqueues a task for each file, and runs them until all have ended.
+func countAll(ctx context.Context, svc *pawl.Service, names []string, pause time.Duration) error {
+	countWords.Handle(svc, func(ctx context.Context, j *pawl.Job[file]) (count, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return count{}, context.Cause(ctx)
 		}
-		return countWords(t.Args.Path)
+		return read(j.Args.Path)
 	})
-	// A file that was submitted before, by a run that was killed, is answered with the job that it
-	// has.
-	jobs, err := svc.Submit(ctx, requests...)
+	jobs, err := enqueue(ctx, svc, names)
 	if err != nil {
 		return err
 	}
-
 	running, stop := context.WithCancel(ctx)
 	waiting, giveUp := context.WithCancel(running)
 	ended := make(chan error, 1)
@@ -99,7 +116,7 @@ func countAll(ctx context.Context, st store.Store, requests []service.Request, p
 		ended <- svc.Run(running)
 		giveUp() // nothing is left to wait for
 	}()
-	err = report(waiting, svc, jobs)
+	err = report(waiting, jobs)
 	stop()
 	if broke := <-ended; broke != nil {
 		return broke
@@ -107,56 +124,46 @@ func countAll(ctx context.Context, st store.Store, requests []service.Request, p
 	return err
 }
 
-// tasks makes a request for each file of the folder.
-func tasks(dir string) ([]service.Request, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var requests []service.Request
-	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			continue
-		}
-		info, err := e.Info()
+// enqueue makes a job of each file. The same file with the same content is the same job: one that
+// was enqueued before, by a run that was killed, is found again.
+func enqueue(ctx context.Context, svc *pawl.Service, names []string) (jobs []counting, err error) {
+	for _, name := range names {
+		info, err := os.Stat(name)
 		if err != nil {
 			return nil, err
 		}
-		path := filepath.Join(dir, e.Name())
-		spec := service.NewTask("count-words", countFile{path})
-		// The same file with the same content is the same job.
-		key := fmt.Sprintf("%s %d %d", path, info.Size(), info.ModTime().UnixNano())
-		spec.ExternalID = fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
-		requests = append(requests, service.Request{Spec: spec})
+		content := fmt.Sprintf("%s %d %d", name, info.Size(), info.ModTime().UnixNano())
+		id := fmt.Sprintf("%x", sha256.Sum256([]byte(content)))
+		h, err := countWords.Enqueue(ctx, svc, file{name}, pawl.WithID(id))
+		if err != nil {
+			return nil, err
+		}
+		j, err := h.Job(ctx)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, counting{h, name, j.State == job.Finished})
 	}
-	if len(requests) == 0 {
-		return nil, fmt.Errorf("%s has no files to count: name another folder", dir)
-	}
-	return requests, nil
+	return jobs, nil
 }
 
 // report waits for the jobs and prints what they counted.
-func report(ctx context.Context, svc *service.Service, jobs []store.Submitted) error {
+func report(ctx context.Context, jobs []counting) error {
 	files, words, before := 0, 0, 0
-	for _, s := range jobs {
-		if s.Existed && s.Place.State == job.Finished {
-			before++
+	for _, j := range jobs {
+		c, err := j.Wait(ctx)
+		var missed *pawl.Ended
+		if errors.As(err, &missed) {
+			fmt.Printf("%-10s %6s  %s: %s\n", missed.State, "-", filepath.Base(j.path), missed.Message)
+			continue
 		}
-		j, err := wait(ctx, svc, s.ID)
 		if err != nil {
 			return err
 		}
-		var a countFile
-		var c count
-		if err := read(&j, &a, &c); err != nil {
-			return err
+		fmt.Printf("%-10s %6d  %s\n", job.Finished, c.Words, filepath.Base(j.path))
+		if files, words = files+1, words+c.Words; j.before {
+			before++
 		}
-		if j.State != job.Finished {
-			fmt.Printf("%-10s %6s  %s: %s\n", j.State, "-", filepath.Base(a.Path), j.Message)
-			continue
-		}
-		fmt.Printf("%-10s %6d  %s\n", j.State, c.Words, filepath.Base(a.Path))
-		files, words = files+1, words+c.Words
 	}
 	fmt.Printf("%s in %s; of these %d had been counted by an earlier run\n", plural(words, "word"),
 		plural(files, "file"), before)
@@ -164,19 +171,6 @@ func report(ctx context.Context, svc *service.Service, jobs []store.Submitted) e
 		return fmt.Errorf("%s not counted; a file is tried again once it has changed", plural(missed, "file"))
 	}
 	return nil
-}
-
-// wait returns a job once it has ended, and says why it is to be tried again meanwhile.
-func wait(ctx context.Context, svc *service.Service, id job.ID) (job.Job, error) {
-	for e, err := range svc.Events(ctx, id, "") {
-		if err != nil {
-			return job.Job{}, err
-		}
-		if e.State == job.Waiting && e.Message != "" {
-			fmt.Printf("%-10s %6s  %s: tried again\n", e.State, "-", e.Message)
-		}
-	}
-	return svc.Job(ctx, id)
 }
 
 // plural counts things whose name takes an s.
@@ -187,21 +181,7 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// read takes arguments and result out of a job.
-func read(j *job.Job, a *countFile, c *count) error {
-	spec := struct {
-		Args *countFile `json:"args"`
-	}{a}
-	if err := json.Unmarshal(j.Request, &spec); err != nil {
-		return err
-	}
-	if len(j.Result) == 0 {
-		return nil
-	}
-	return json.Unmarshal(j.Result, c)
-}
-
-func countWords(name string) (count, error) {
+func read(name string) (count, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return count{}, err

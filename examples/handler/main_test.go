@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pawl-jobs/pawl/broker/local"
-	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/sqlite"
 	"github.com/pawl-jobs/pawl/store"
-	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
 func build(t *testing.T) string {
@@ -79,7 +79,7 @@ func TestKilledAndContinued(t *testing.T) {
 	}
 }
 
-func TestCountWords(t *testing.T) {
+func TestRead(t *testing.T) {
 	for text, want := range map[string]int{
 		"":                              0,
 		" \n\t":                         0,
@@ -92,7 +92,7 @@ func TestCountWords(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := countWords(name); err != nil || c.Words != want {
+		if c, err := read(name); err != nil || c.Words != want {
 			t.Errorf("%.20q…: %d words, %v, want %d", text, c.Words, err, want)
 		}
 	}
@@ -113,21 +113,20 @@ func folder(t *testing.T, files ...string) string {
 // TestNotCounted finds files whose jobs ended otherwise in an earlier run.
 func TestNotCounted(t *testing.T) {
 	ctx, dir, data := t.Context(), folder(t, "a", "b", "c"), t.TempDir()
-	requests, err := tasks(dir)
+	names, err := list(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := sqlite.Open(ctx, data, sqlite.Options{})
+	svc, err := pawl.Open(ctx, sqlite.At(data))
 	if err != nil {
 		t.Fatal(err)
 	}
-	svc := service.New(service.Config{Store: st, Broker: &local.Broker{}})
-	service.Handle(svc, "count-words", func(context.Context, *service.Task[countFile]) (count, error) {
-		return count{}, service.Permanent(errors.New("the ink has run"))
+	countWords.Handle(svc, func(context.Context, *pawl.Job[file]) (count, error) {
+		return count{}, pawl.Fail(errors.New("the ink has run"))
 	})
-	jobs, err := svc.Submit(ctx, requests[:2]...)
+	jobs, err := enqueue(ctx, svc, names[:2])
 	if err == nil {
-		_, err = svc.Cancel(ctx, jobs[1].ID)
+		_, err = svc.Jobs().Cancel(ctx, jobs[1].ID)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +134,12 @@ func TestNotCounted(t *testing.T) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- svc.Run(running) }()
-	_, err = svc.Wait(ctx, jobs[0].ID)
+	var failed *pawl.Ended
+	if _, err := jobs[0].Wait(ctx); !errors.As(err, &failed) {
+		t.Errorf("%v, want the end of a job that failed", err)
+	}
 	stop()
-	if err := errors.Join(err, <-ended, st.Close()); err != nil {
+	if err := errors.Join(<-ended, svc.Close()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -159,16 +161,22 @@ func TestNotCounted(t *testing.T) {
 
 // TestBroken ends the waiting when the service cannot go on.
 func TestBroken(t *testing.T) {
-	requests, err := tasks(folder(t, "a"))
+	names, err := list(folder(t, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{})
+	svc, err := pawl.Open(t.Context(), func(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
+		db, err := sqlite.At(t.TempDir())(ctx, log)
+		if err == nil {
+			db.Store = broken{db.Store}
+		}
+		return db, err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
-	if err := countAll(t.Context(), broken{st}, requests, 0); !errors.Is(err, errBroken) {
+	defer svc.Close()
+	if err := countAll(t.Context(), svc, names, 0); !errors.Is(err, errBroken) {
 		t.Errorf("%v, want %v", err, errBroken)
 	}
 }

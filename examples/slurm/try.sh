@@ -1,17 +1,17 @@
 #!/bin/sh
 # Starts a Slurm of its own on the loopback address, makes a system of it, and runs jobs there. It
 # needs root, Slurm and munge (Debian: apt-get install slurm-wlm munge) and ./pawl (make build). It
-# leaves nothing.
+# leaves nothing. It takes about two minutes, for one job runs until its minute is over.
 set -eu
 cd "$(dirname "$0")/../.."
 pawl=${PAWL:-$PWD/pawl}
 [ "$(id -u)" -eq 0 ] || { echo 'a node of Slurm needs root: run this as root, in a container for example' >&2; exit 1; }
-dir=$(mktemp -d)
+dir=$(mktemp -d /tmp/pawl-slurm.XXXXXX) # munged is another user, who may not reach $TMPDIR
 export PAWL_DIR="$dir/pawl" SLURM_CONF="$dir/slurm.conf"
-munged='' ctld='' node='' run=''
+munged='' ctld='' node='' ends='' sweep=''
 
 end() {
-	kill $run 2>/dev/null || true
+	kill $ends $sweep 2>/dev/null || true
 	timeout 10 scancel --partition=debug 2>/dev/null || true
 	timeout 10 sh -c 'while squeue -h 2>/dev/null | grep -q .; do sleep 0.2; done' || true
 	kill $node $ctld $munged 2>/dev/null || true
@@ -19,6 +19,11 @@ end() {
 	rm -rf "$dir"
 }
 trap end EXIT
+
+controller() {
+	/usr/sbin/slurmctld -D -f "$SLURM_CONF" >"$dir/slurmctld.log" 2>&1 &
+	ctld=$!
+}
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -35,7 +40,10 @@ at=$dir/munge
 setpriv --reuid=munge --regid=munge --clear-groups /usr/sbin/munged --foreground --socket="$at/sock" \
 	--key-file="$at/key" --pid-file="$at/pid" --log-file="$at/log" --seed-file="$at/seed" >/dev/null 2>&1 &
 munged=$!
-until [ -S "$at/sock" ]; do sleep 0.1; done
+until [ -S "$at/sock" ]; do
+	kill -0 $munged # or it has ended: then so does this script
+	sleep 0.1
+done
 port=$((20000 + $$ % 10000))
 until
 	cat >"$SLURM_CONF" <<-CONFIG
@@ -70,8 +78,7 @@ until
 		NodeName=$host NodeAddr=127.0.0.1 CPUs=64 RealMemory=20000
 		PartitionName=debug Nodes=$host Default=YES MaxTime=INFINITE State=UP
 	CONFIG
-	/usr/sbin/slurmctld -D -f "$SLURM_CONF" >"$dir/slurmctld.log" 2>&1 &
-	ctld=$!
+	controller
 	until grep -q 'Running as primary\|Address already in use\|fatal' "$dir/slurmctld.log"; do sleep 0.1; done
 	grep -q 'Running as primary' "$dir/slurmctld.log"
 do port=$((port + 2)); done
@@ -88,34 +95,92 @@ runner: slurm
 env: {SLURM_CONF: $SLURM_CONF}
 DOCUMENT
 
-say 'The word count of examples/wordcount, with system: cluster'
-sed 's/^name:/system: cluster\nname:/' examples/wordcount/job.yaml >"$dir/job.yaml"
+say 'One job file, with system: local and with system: cluster'
 cp examples/wordcount/poem.txt "$dir"
-"$pawl" run "$dir/job.yaml"
+for system in local cluster; do
+	{ echo "system: $system" && cat examples/wordcount/job.yaml; } >"$dir/job.yaml"
+	"$pawl" run "$dir/job.yaml"
+	echo "count.txt of system $system: $("$pawl" output wordcount count.txt)"
+done
 
-say 'The sweep of examples/pi: twenty jobs'
-sed 's/^defaults:/defaults:\n  system: cluster/' examples/pi/jobs.yaml >"$dir/jobs.yaml"
-"$pawl" run "$dir/jobs.yaml" | tail -n 1
-for job in $("$pawl" list --label sweep=pi -o name); do "$pawl" output "$job" pi.txt; done |
-	awk '{ sum += $2 } END { printf "%d estimates, mean %.3f\n", NR, sum/NR }'
-
-say 'A job that somebody cancels in Slurm, one that pawl cancels, and one that Slurm refuses'
+say 'Four jobs that do not end well. A fifth is that of somebody else, by sbatch'
 cat >"$dir/ends.yaml" <<'JOBS'
 defaults:
   system: cluster
+  labels: {show: ends}
   command: [sleep, '600']
 jobs:
-  - {name: stopped}
+  - {name: late, resources: {minutes: 1}}
   - {name: canceled}
+  - {name: stopped}
   - {name: refused, resources: {partition: nowhere}}
 JOBS
+other=$(timeout 10 sbatch --parsable --output=/dev/null --wrap 'sleep 600')
 "$pawl" run "$dir/ends.yaml" >"$dir/ends.log" 2>&1 &
-run=$!
-running() { "$pawl" list --state RUNNING -o name 2>/dev/null | grep -c .; }
-until [ "$(running)" -eq 2 ]; do sleep 0.2; done
+ends=$!
+until [ "$("$pawl" list --state RUNNING -o name 2>/dev/null | grep -c .)" -eq 3 ]; do sleep 0.2; done
 timeout 10 squeue -o '%i %T %j'
 "$pawl" cancel canceled
-timeout 10 scancel --partition=debug
-wait $run || true
-run=''
-"$pawl" list | head -n 4
+id=$("$pawl" show stopped | sed -n 's/.*Slurm job \([0-9_]*\) .*/\1/p' | head -n 1)
+timeout 10 scancel "$id"
+until [ "$("$pawl" list --state RUNNING -o name | grep -c .)" -eq 1 ]; do sleep 0.2; done
+echo "pawl cancel canceled; scancel $id. Job late runs on, until its minute is over"
+
+say 'A sweep of 100 jobs. Each program adds its number to a file; those above 20 then wait for the file go'
+cat >"$dir/sweep.yaml" <<JOBS
+defaults:
+  name: sweep
+  system: cluster
+  labels: {show: sweep}
+  script: |
+    #!/bin/sh
+    echo "\$1 \$PAWL_LAUNCH" >>$dir/started
+    [ \$1 -le 20 ] || until [ -e $dir/go ]; do sleep 1; done
+    echo \$((\$1 * \$1)) >square.txt
+jobs:
+JOBS
+seq -f '- arguments: [%g]' 100 >>"$dir/sweep.yaml"
+before=$(timeout 10 squeue -h -t all -o %F | sort -n | tail -n 1)
+: >"$dir/started"
+"$pawl" run "$dir/sweep.yaml" >"$dir/sweep.log" 2>&1 &
+sweep=$!
+
+# The node has room for 62 of them, for 63 once job late is over. slurmctld saves what it knows some
+# seconds later.
+saved() { [ "$(wc -l <"$dir/started")" -ge 82 ] && find "$dir/state/job_state" -newer "$dir/started" | grep -q .; }
+until saved; do sleep 0.2; done
+queue() {
+	timeout 10 squeue -h -t all -r -o '%F %T' | awk -v before="$before" '
+		$1 > before { all++; if (!seen[$1]++) calls++; state[$2]++ }
+		END {
+			printf "%d jobs in Slurm, by %d calls of sbatch:", all, calls
+			for (s in state) printf " %d %s", state[s], s
+			print ""
+		}'
+}
+queue
+
+say 'slurmctld is killed in the middle (kill -9), and started again'
+kill -9 $ctld
+wait $ctld || true
+: >"$dir/go"
+controller
+until timeout 5 sinfo -h -o %T 2>/dev/null | grep -q .; do sleep 0.2; done
+queue
+wait $sweep || true
+sweep=''
+
+say 'Every job is accounted for, and none was started twice'
+tail -n 1 "$dir/sweep.log"
+sort -u "$dir/started" | awk '
+	{ if (++by[$1] == 1) all++; else twice++ }
+	END { printf "%d programs started by pawl, %d of them twice\n", all, twice }'
+echo "$(($(wc -l <"$dir/started") - $(sort -u "$dir/started" | wc -l))) started again by Slurm itself"
+for job in $("$pawl" list --label show=sweep -o name); do "$pawl" output "$job" square.txt; done |
+	awk '{ sum += $1 } END { printf "%d squares, sum %d\n", NR, sum }'
+timeout 10 squeue -h -j "$other" -o 'the job of somebody else: %T'
+
+say 'How the others ended'
+wait $ends || true
+ends=''
+"$pawl" list --label show=ends

@@ -60,6 +60,35 @@ func RunRights(t *testing.T, open func(t *testing.T) (files.FS, string), r Right
 			must(t, r.Chmod(other, 0o755))
 		})
 	})
+	t.Run("a way is made through what is in it", func(t *testing.T) {
+		f, dir := open(t)
+		from, top := path.Join(dir, "from"), path.Join(dir, "top")
+		linker, links := f.(files.Linker)
+		r.As(t, func() {
+			for _, name := range []string{"from/a/b", "from/c", "top/in/a", "top/in/c/x", "top/in/d/x", "top/kept"} {
+				must(t, f.Mkdir(t.Context(), path.Join(dir, name)))
+			}
+			for _, name := range []string{"from/a/b/file", "from/c/file", "from/d", "top/in/a/b", "top/in/a/mine", "top/kept/file"} {
+				put(t, f, path.Join(dir, name), "text")
+			}
+			if links {
+				must(t, f.Remove(t.Context(), path.Join(top, "in", "c")))
+				must(t, linker.Symlink(t.Context(), "../kept", path.Join(top, "in", "c")))
+			}
+			for _, name := range []string{"in/a", "in/d", "in", ""} {
+				must(t, r.Chmod(path.Join(top, name), 0o100))
+			}
+			w := files.NewWay(f, top)
+			must(t, w.ClearTree(t.Context(), f, from, path.Join(top, "in")))
+			must(t, w.Clear(t.Context(), path.Join(top, "none", "at", "all"), 0))
+			must(t, w.Clear(t.Context(), top, fs.ModeDir))
+			wantNames(t, f, path.Join(top, "in", "a"), "mine")
+			wantNames(t, f, path.Join(top, "kept"), "file")
+			if links {
+				wantNames(t, f, path.Join(top, "in"), "a")
+			}
+		})
+	})
 	t.Run("what cannot be removed stays, is named, and the rest goes", func(t *testing.T) {
 		f, dir := open(t)
 		top := path.Join(dir, "top")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/files"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // shelled gives a file system a shell of the same account, and counts the scripts.
@@ -111,27 +112,14 @@ func TestFilesQuota(t *testing.T) {
 
 // Where a file system can, a copy shares the content of the file on the disk, until one is changed.
 func TestFilesCloned(t *testing.T) {
-	mkfs, err := exec.LookPath("mkfs.xfs")
-	if err != nil || os.Geteuid() != 0 {
-		t.Skip("it takes root, and mkfs.xfs of xfsprogs")
-	}
-	dir := own(t)
-	image, top := path.Join(t.TempDir(), "image"), path.Join(dir, "mounted")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 400<<20), os.Mkdir(top, 0o755)); err != nil {
+	top := path.Join(own(t), "mounted")
+	if err := os.Mkdir(top, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{mkfs, "-q", image}, {"mount", "-o", "loop", image, top}, {"chmod", "777", top}} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("%q: %v: %s", args, err, out)
-		}
-		if args[0] == "mount" {
-			t.Cleanup(func() {
-				if out, err := exec.Command("umount", top).CombinedOutput(); err != nil {
-					t.Errorf("umount: %v: %s", err, out)
-				}
-			})
-		}
+	if err := os.Chmod(top, 0o777); err != nil { // whatever the umask
+		t.Fatal(err)
 	}
+	testenv.Disk(t, top, 0)
 	f := serve(t, "").files(t)
 	asked := shelled(f)
 	from, to, content := path.Join(top, "it's large"), path.Join(top, "copy"), strings.Repeat("content ", 4<<20)

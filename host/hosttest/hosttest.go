@@ -35,6 +35,16 @@ const Polls Trait = "polls"
 // Plain: the account of the host is not root, whoever runs the tests.
 const Plain Trait = "plain"
 
+// Brief: the host is tested whole elsewhere, and differs here in the shell with which it is
+// reached. The tests are a few of those that start something.
+const Brief Trait = "brief"
+
+var brief = []string{
+	"a program is detached", "arguments and environment arrive", "what cannot be started",
+	"members are found by their number", "a watch tells what appears", "a script gets what it is given",
+	"scripts are apart",
+}
+
 // Run tests a host. For each test, open returns the host and an empty folder on it, and registers
 // the clean-up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) (host.Host, string), traits ...Trait) {
@@ -74,6 +84,9 @@ func Run(t *testing.T, open func(t *testing.T) (host.Host, string), traits ...Tr
 		"scripts are run at once":                   scriptsAtOnce,
 	}
 	for name, test := range tests {
+		if slices.Contains(traits, Brief) && !slices.Contains(brief, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			h, dir := open(t)
 			test(t, fixture{h, h.Files(), dir, slices.Contains(traits, Polls), slices.Contains(traits, Plain)})

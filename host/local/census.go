@@ -80,7 +80,7 @@ func (c *census) look(h *Host, now time.Time, last int) error {
 		}
 		c.doubt(c.last, last)
 	} else { // nobody is known any more
-		c.pids, c.forks = max(1, number("/proc/sys/kernel/pid_max")), started()
+		c.pids, c.forks = max(1, maxPID()), started()
 		c.doubted = c.known
 		c.known, c.sessions = map[int]*sight{}, map[int][]*sight{}
 		c.unread, c.marked = map[*sight]bool{}, map[*sight]bool{}
@@ -318,27 +318,57 @@ func pids() ([]int, error) {
 }
 
 // lastPID returns the pid that was given last in this container; 0: it is not told.
-func lastPID() int { return number("/proc/sys/kernel/ns_last_pid") }
-
-// number reads a file of /proc that holds one number; 0: it is not there.
-func number(name string) int {
+func lastPID() int {
 	var room [32]byte
-	n, err := readOnce(name, room[:])
-	if err != nil {
-		return 0
-	}
-	i, _ := strconv.Atoi(string(bytes.TrimSpace(room[:n])))
-	return i
+	n, _ := strconv.Atoi(string(bytes.TrimSpace(lastGiven.read(room[:]))))
+	return n
+}
+
+// maxPID returns how many pids there are; 0: it is not told.
+func maxPID() int {
+	var room [32]byte
+	n, _ := strconv.Atoi(string(bytes.TrimSpace(pidMax.read(room[:]))))
+	return n
 }
 
 // started returns how many processes and threads were started since the boot; 0: it is not told.
 func started() uint64 {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0
+	for _, size := range []int{4 << 10, 1 << 20} { // a line of it has a number for each interrupt of the machine
+		_, rest, _ := bytes.Cut(stat.read(make([]byte, size)), []byte("\nprocesses "))
+		if line, _, whole := bytes.Cut(rest, []byte("\n")); whole {
+			n, _ := strconv.ParseUint(string(line), 10, 64)
+			return n
+		}
 	}
-	_, rest, _ := bytes.Cut(b, []byte("\nprocesses "))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	n, _ := strconv.ParseUint(string(line), 10, 64)
-	return n
+	return 0
+}
+
+var (
+	lastGiven = counter{name: "/proc/sys/kernel/ns_last_pid"}
+	pidMax    = counter{name: "/proc/sys/kernel/pid_max"}
+	stat      = counter{name: "/proc/stat"}
+)
+
+// A counter is a file of /proc that is read again and again. It stays open, because to open it
+// costs more than to read it.
+type counter struct {
+	name string
+	once sync.Once
+	fd   int
+}
+
+// read reads the file into b, as far as there is room; nothing: it is not told.
+func (c *counter) read(b []byte) []byte {
+	c.once.Do(func() {
+		var err error
+		c.fd, err = again(func() (int, error) { return unix.Open(c.name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+		if err != nil {
+			c.fd = -1
+		}
+	})
+	n, err := again(func() (int, error) { return unix.Pread(c.fd, b, 0) })
+	if err != nil {
+		return nil
+	}
+	return b[:n]
 }

@@ -2,10 +2,8 @@ package ssh_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -49,20 +47,18 @@ func through(m connection.Master) ssh.Config {
 }
 
 func TestThroughMaster(t *testing.T) {
-	for _, shell := range []string{"bash", "csh"} {
+	for shell, whole := range map[string]bool{"bash": testenv.Long(), "csh": true} {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
 			s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell})
 			m := masterOf(t, s)
 			login(t, m)
 			h := open(t, through(m))
-			hosttest.Run(t, func(t *testing.T) (host.Host, string) {
-				dir := path.Join(s.Work, rand.Text())
-				if err := h.Files().Mkdir(t.Context(), dir); err != nil {
-					t.Fatal(err)
-				}
-				return h, dir
-			}, hosttest.Polls, hosttest.Plain)
+			traits := []hosttest.Trait{hosttest.Polls, hosttest.Plain}
+			if !whole {
+				traits = append(traits, hosttest.Brief)
+			}
+			hosttest.Run(t, folders(h, s), traits...)
 			if n := s.Connections(); n != 1 {
 				t.Errorf("%d connections, want 1", n)
 			}
@@ -75,11 +71,9 @@ func TestFilesThroughMaster(t *testing.T) {
 	m := masterOf(t, s)
 	login(t, m)
 	h := open(t, through(m))
+	open := folders(h, s)
 	at := func(t *testing.T) (files.FS, string) {
-		dir := path.Join(s.Work, rand.Text())
-		if err := h.Files().Mkdir(t.Context(), dir); err != nil {
-			t.Fatal(err)
-		}
+		_, dir := open(t)
 		return h.Files(), dir
 	}
 	filestest.Run(t, at)

@@ -34,28 +34,39 @@ func open(t *testing.T, c ssh.Config) *ssh.Host {
 	return h
 }
 
+// Test tests a host whole where it has least, and the login shells: what is said to them is
+// little, and then /bin/sh is spoken to.
 func Test(t *testing.T) {
-	servers := map[string]testenv.SSHOptions{
-		"sh":                              {},
-		"bash, two sessions":              {Shell: "bash", MaxSessions: 2},
-		"csh, a session, alone":           {Shell: "csh", MaxSessions: 1, MaxStartups: "1"},
-		"fish, a PATH that leads nowhere": {Shell: "fish", Lines: []string{"SetEnv PATH=/nowhere"}},
-	}
-	if testenv.Long() {
-		servers["dash"] = testenv.SSHOptions{Shell: "dash"} // which sh mostly is
-	}
-	for name, o := range servers {
+	for name, server := range map[string]struct {
+		testenv.SSHOptions
+		whole bool
+	}{
+		"sh":                              {whole: true},
+		"csh, a session, alone":           {testenv.SSHOptions{Shell: "csh", MaxSessions: 1, MaxStartups: "1"}, true},
+		"bash, two sessions":              {testenv.SSHOptions{Shell: "bash", MaxSessions: 2}, testenv.Long()},
+		"dash":                            {testenv.SSHOptions{Shell: "dash"}, testenv.Long()},
+		"fish, a PATH that leads nowhere": {testenv.SSHOptions{Shell: "fish", Lines: []string{"SetEnv PATH=/nowhere"}}, testenv.Long()},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := testenv.SSHD(t, o)
+			s := testenv.SSHD(t, server.SSHOptions)
 			h := open(t, config(s))
-			hosttest.Run(t, func(t *testing.T) (host.Host, string) {
-				dir := path.Join(s.Work, rand.Text())
-				if err := h.Files().Mkdir(t.Context(), dir); err != nil {
-					t.Fatal(err)
-				}
-				return h, dir
-			}, hosttest.Polls, hosttest.Plain)
+			traits := []hosttest.Trait{hosttest.Polls, hosttest.Plain}
+			if !server.whole {
+				traits = append(traits, hosttest.Brief)
+			}
+			hosttest.Run(t, folders(h, s), traits...)
 		})
+	}
+}
+
+// folders makes an empty folder on a host for each test.
+func folders(h *ssh.Host, s *testenv.SSH) func(t *testing.T) (host.Host, string) {
+	return func(t *testing.T) (host.Host, string) {
+		dir := path.Join(s.Work, rand.Text())
+		if err := h.Files().Mkdir(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		return h, dir
 	}
 }

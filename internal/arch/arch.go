@@ -11,6 +11,7 @@
 //	service                           all that can be asked of jobs, for the library and the faces
 //	app → recovery → engine, route    what moves jobs
 //	schedule                          when jobs are due, and the duty that submits them
+//	kinds                             what a kind of task says of all its jobs
 //	claims                            what workers in any language claim and report
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
 //	job, and below it                 the domain: job/turns, job/groups
@@ -54,22 +55,25 @@ var allowed = map[string][]string{
 	"app":      {"app/…", "job", "store", "broker", "files", "host", "runner", "engine", "recovery", "internal/…"},
 	"route":    {"job", "store", "internal/…"},
 	"schedule": {"job", "store", "broker", "engine", "internal/…"},
-	"claims":   {"job", "store", "engine", "internal/…"},
+	"kinds":    {"job"},
+	"claims":   {"job", "kinds", "store", "engine", "internal/…"},
 	"service": {
-		"job", "job/…", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule", "claims",
-		"internal/…",
+		"job", "job/…", "kinds", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule",
+		"claims", "internal/…",
 	},
-	"":         {"job", "job/…", "store", "broker", "engine", "recovery", "service", "internal/…"},
+	"":         {"job", "job/…", "kinds", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},
 	"sqlite":   {"", "job", "store", "broker"},
 	"pawltest": {"", "job", "store", "broker"},
 
 	"auth": {"job"}, // who calls; jobs are looked up for it
 
-	"internal/live":    {"job"}, // what it shows is handed to it
-	"internal/config":  {"job", "internal/yamltree"},
-	"internal/ingress": {"job"},
-	"internal/observe": {"job", "job/…", "store", "broker"}, // it decorates contracts
+	"internal/live":      {"job"}, // what it shows is handed to it
+	"internal/config":    {"job", "internal/yamltree"},
+	"internal/ingress":   {"job"},
+	"internal/observe":   {"job", "job/…", "store", "broker"}, // it decorates contracts
+	"internal/jobfolder": {"job", "files", "runner"},          // what a program may have left there
+	"internal/readiness": {"store", "api", "internal/…"},      // it makes checks of api
 }
 
 var (

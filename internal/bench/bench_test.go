@@ -35,18 +35,18 @@ func TestBench(t *testing.T) {
 		ascending [][]string
 	}{
 		{
-			args: "tasks --jobs 30 --slots 4 --batch 7 --rounds 2 --kept 20",
+			args: "tasks --jobs 30 --slots 4 --batch 7 --rounds 2 --kept 20 --transactions 20 --schedules 50 --idle 100ms",
 			keys: []string{
 				"jobs", "slots", "batch", "rounds", "kept", "jobs_per_second", "submit_per_second",
 				"sql_jobs_per_second", "sql_submit_per_second",
 				"sql_limit_per_second", "ratio_to_sql", "cpu_us_per_job", "sql_cpu_us_per_job",
 				"statements_per_job", "rss_mb",
-				"jobs_per_second_rounds", "sql_jobs_per_second_rounds", "http",
+				"jobs_per_second_rounds", "sql_jobs_per_second_rounds", "http", "tx", "ratio_typed", "schedules",
 			},
 			want: map[string]float64{"jobs": 30, "slots": 4, "batch": 7, "rounds": 2, "kept": 20},
 			positive: []string{
 				"submit_per_second", "sql_submit_per_second", "ratio_to_sql", "statements_per_job",
-				"cpu_us_per_job", "sql_cpu_us_per_job", "rss_mb",
+				"cpu_us_per_job", "sql_cpu_us_per_job", "rss_mb", "ratio_typed",
 			},
 			ascending: [][]string{
 				{"jobs_per_second", "submit_per_second"},
@@ -124,7 +124,8 @@ func TestBench(t *testing.T) {
 	}
 
 	t.Run("for people", func(t *testing.T) {
-		out := benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir",
+		out := benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1",
+			"--transactions", "0", "--schedules", "0", "--dir",
 			t.TempDir()).String()
 		for _, want := range []string{"pawl:", "bare SQL:", "ratio:", "over HTTP:", "lost 0, twice 0", "10 no-op tasks", "GOMAXPROCS", "file system:"} {
 			if !strings.Contains(out, want) {
@@ -134,7 +135,8 @@ func TestBench(t *testing.T) {
 	})
 	t.Run("a profile is written", func(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "cpu")
-		benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1", "--dir",
+		benchtest.RunBench(t, t.Context(), Command(), "tasks", "--jobs", "10", "--rounds", "1",
+			"--transactions", "0", "--schedules", "0", "--dir",
 			t.TempDir(), "--cpuprofile", name)
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			t.Errorf("profile: %v, %v", info, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/internal/bench/library"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -34,7 +35,7 @@ The rival is bare SQL, written by hand with prepared statements on the same driv
 code: it inserts the same rows --batch to a transaction, then claims and finishes --slots to a transaction until nothing
 is left, many rows to a statement, which leaves the same rows of jobs, specs and events. It has no handler, checks no
 lease, and decides nothing: it is the limit for whatever keeps this history in this database. With --db it works on two
-connections side by side, each of which takes half of --slots.
+connections side by side, and each takes half of --slots.
 
 The two take turns, each on a fresh database, --rounds times. With --db there is one round before these that does not
 count: a server that is new writes the files of its log for the first time, and only then uses them again. Figures are
@@ -42,9 +43,16 @@ medians; ratio_to_sql is the median of the rounds' own ratios, since a round's t
 machine; sql_limit_per_second is the best round of bare SQL. cpu_us_per_job is what this process used on all cores,
 garbage collection included: it says more than the clock where others use the machine.
 
-At the end the same tasks are claimed by --workers workers over HTTP, as a program in another language would: each has one
+Then the same tasks are claimed by --workers workers over HTTP, as a program in another language would: each has one
 connection to the API, claims up to its part of --slots, and finishes these with one call. They share the cores with the
-service.`,
+service.
+
+At the end Pawl is measured as a library. --transactions of a Go program, on connections of its own, write one row each,
+besides enqueue a task, or besides insert a row in a table with three indexes: tx tells what a task and that row add to a
+transaction, at the median, with the commit; how many a second 32 committers commit that enqueue, beside the same where
+nobody is woken (without NOTIFY; in an embedded database: tasks that are not due); and how soon after the commit a waiting
+handler starts. ratio_typed is the speed of typed handlers beside raw ones. schedules counts the statements a minute of an
+idle service, without schedules and with --schedules that are not due.`,
 		Example: "  pawl bench tasks --jobs 20000 --rounds 5",
 	}, b.measure)
 	cmd.Int(&b.jobs, "jobs", 100_000, 1, 10_000_000, "tasks in each round")
@@ -56,13 +64,21 @@ service.`,
 	cmd.Int(&b.kept, "kept", 0, 0, 100_000_000,
 		"jobs that have ended before and are kept: bare SQL makes them, for Pawl and itself, before each round")
 	cmd.Int(&b.workers, "workers", 4, 0, 1000, "workers that claim over HTTP; 0: this is not measured")
-	cmd.Timeout(10 * time.Minute)
+	cmd.Int(&b.transactions, "transactions", 2000, 0, 1_000_000,
+		"transactions that enqueue; 0: they and typed handlers are not measured")
+	cmd.Int(&b.schedules, "schedules", 100_000, 0, 1_000_000,
+		"schedules that are not due; 0: they are not measured")
+	term.DurationVar(cmd.Command, &b.idle, "idle", 30*time.Second,
+		"how long the statements of an idle service are counted")
+	cmd.Timeout(15 * time.Minute)
 	cmd.Profile(&b.profile, "a CPU profile of Pawl's part of the first round")
 	return cmd.Command
 }
 
 type tasksBench struct {
 	jobs, slots, batch, rounds, kept, workers int
+	transactions, schedules                   int
+	idle                                      time.Duration
 	later                                     bool
 	profile                                   string
 }
@@ -103,7 +119,10 @@ type taskFigures struct {
 	EachJobsPerSecond  []float64 `json:"jobs_per_second_rounds"`
 	EachSQLPerSecond   []float64 `json:"sql_jobs_per_second_rounds"`
 
-	HTTP *httpFigures `json:"http,omitempty"`
+	HTTP       *httpFigures          `json:"http,omitempty"`
+	Tx         *library.Transactions `json:"tx,omitempty"`
+	RatioTyped float64               `json:"ratio_typed,omitempty"`
+	Schedules  *library.Schedules    `json:"schedules,omitempty"`
 	Machine
 }
 
@@ -117,8 +136,18 @@ func (f *taskFigures) Rows(row func(name, format string, args ...any)) {
 	row("cost", "%.0f µs of CPU per job (bare SQL: %.0f), %.2f statements, %.0f MB resident", f.CPUPerJob,
 		f.SQLCPUPerJob, f.StatementsPerJob, f.RSS)
 	if h := f.HTTP; h != nil {
-		row("over HTTP", "%.0f jobs/s by %d workers of %d slots in all: %.0f %% of those in the process; lost %d, twice %d",
-			h.TasksPerSecond, h.Workers, h.Slots, 100*h.Ratio, h.Lost, h.Twice)
+		row("over HTTP", "%.0f jobs/s by %d workers of %d slots in all: %.0f %% of those in the process; lost %d, "+
+			"twice %d", h.TasksPerSecond, h.Workers, h.Slots, 100*h.Ratio, h.Lost, h.Twice)
+	}
+	if t := f.Tx; t != nil {
+		row("in a transaction", "a task adds %.0f µs, a row with three indexes %.0f µs; a handler starts %.2f ms after the commit",
+			t.Added, t.BareInsert, t.AfterCommit)
+		row("side by side", "%d clients that enqueue commit %.0f times a second, %.0f where nobody is woken", t.Committers,
+			t.Commits, t.Quiet)
+		row("typed handlers", "%.0f %% of the speed of raw ones", 100*f.RatioTyped)
+	}
+	if s := f.Schedules; s != nil {
+		row("schedules", "%.0f statements a minute with %d that are not due, %.0f without", s.Each, s.Count, s.EachOff)
 	}
 	row("load", "%d no-op tasks, %d slots, %d to a submit, %d rounds, beside %d jobs that have ended", f.Jobs,
 		f.Slots, f.Batch, f.Rounds, f.Kept)
@@ -154,16 +183,34 @@ func (b *tasksBench) measure(ctx context.Context, m *Measurement) (Figures, erro
 	f.SQLJobsPerSecond, f.SQLSubmitPerSecond = Median(f.EachSQLPerSecond), Rounded(Median(sqlSubmits), 1)
 	f.SQLLimitPerSecond, f.RatioToSQL = slices.Max(f.EachSQLPerSecond), Rounded(Median(ratios), 3)
 	f.CPUPerJob, f.SQLCPUPerJob = Rounded(Median(cpu), 1), Rounded(Median(sqlCPU), 1)
-	if b.workers == 0 {
-		return f, nil
+	if b.workers > 0 {
+		var err error
+		if f.HTTP, err = b.overHTTP(ctx, m, filepath.Join(m.Dir, "http")); err != nil {
+			return nil, fmt.Errorf("workers over HTTP: %w", err)
+		}
+		f.HTTP.InProcessPerSecond = f.JobsPerSecond
+		f.HTTP.Ratio = Rounded(f.HTTP.TasksPerSecond/f.JobsPerSecond, 3)
 	}
-	var err error
-	if f.HTTP, err = b.overHTTP(ctx, m, filepath.Join(m.Dir, "http")); err != nil {
-		return nil, fmt.Errorf("workers over HTTP: %w", err)
+	return f, b.library(ctx, m, f)
+}
+
+// library measures Pawl as a library.
+func (b *tasksBench) library(ctx context.Context, m *Measurement, f *taskFigures) (err error) {
+	l := library.Bench{Dir: filepath.Join(m.Dir, "library"), DB: m.DB, Schema: m.Schema, Log: m.Log}
+	if b.transactions > 0 {
+		if f.Tx, err = l.Transactions(ctx, b.transactions, 32); err != nil {
+			return fmt.Errorf("enqueue in transactions: %w", err)
+		}
+		if f.RatioTyped, err = l.Typed(ctx, b.jobs, b.rounds); err != nil {
+			return fmt.Errorf("typed handlers: %w", err)
+		}
 	}
-	f.HTTP.InProcessPerSecond = f.JobsPerSecond
-	f.HTTP.Ratio = Rounded(f.HTTP.TasksPerSecond/f.JobsPerSecond, 3)
-	return f, nil
+	if b.schedules > 0 {
+		if f.Schedules, err = l.Schedules(ctx, b.schedules, b.idle); err != nil {
+			return fmt.Errorf("schedules: %w", err)
+		}
+	}
+	return nil
 }
 
 // round measures Pawl and bare SQL, one after the other. What Pawl costs besides time goes into f.

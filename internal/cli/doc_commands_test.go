@@ -22,18 +22,21 @@ type block struct {
 	line int    // of the document, where its text begins
 	lang string // sh: it is run
 	text string
-	// output is what the block of sh before it prints. Three dots in it (…) stand for anything: in a line of their own for
-	// any lines, else for a part of a line, or of a JSON document.
+	// output is what the block of sh before it prints. Three dots in it (…) stand for anything: in a
+	// line of their own for any lines, else for a part of a line, or of a JSON document.
 	output bool
 }
 
-// TestDocumentedCommands runs what the documents tell people to type: all blocks of sh of a document, in turn, in one
-// shell and one folder, each of which must succeed and print what the document says. Servers listen on a free port.
+// TestDocumentedCommands runs what the documents tell people to type: all blocks of sh of a
+// document, in turn, in one shell and one folder, each of which must succeed and print what the
+// document says. Servers listen on a free port.
 func TestDocumentedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	names := []string{"README.md", "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/workers.md", "docs/operations.md"}
+	names := []string{
+		"README.md", "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/kinds.md", "docs/workers.md", "docs/operations.md",
+	}
 	pages, err := filepath.Glob("../../docs/operations/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +188,8 @@ func compare(t *testing.T, want block, got, home string) {
 	}
 }
 
-// compact removes spaces and line breaks from JSON, outside its strings. What is left out of it is no JSON.
+// compact removes spaces and line breaks from JSON, outside its strings. What is left out of it is
+// no JSON.
 func compact(text string) string {
 	var b strings.Builder
 	quoted := false

@@ -143,6 +143,9 @@ func TestDocs(t *testing.T) {
 		want = append(want, []string{
 			"`" + job.LabelField + "KEY`", string(job.FieldWord), "yes",
 			"the value of a label",
+		}, []string{
+			"`" + job.ArgsField + "NAME`", string(job.FieldJSON), "",
+			"an argument of a task, with `=` or `!=`: `args.image`, or `args.user.id` for a field in a field",
 		})
 		var got [][]string
 		for _, row := range rows(t, "../../docs/api.md")["Filters"] {

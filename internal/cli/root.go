@@ -27,6 +27,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/bench/remote"
 	benchslurm "github.com/pawl-jobs/pawl/internal/bench/slurm"
 	"github.com/pawl-jobs/pawl/internal/cli/admin"
+	"github.com/pawl-jobs/pawl/internal/cli/doctor"
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
 	"github.com/pawl-jobs/pawl/internal/cli/run"
@@ -86,7 +87,7 @@ pawl help exit-codes says what the exit codes mean.`,
 	target.Flags(root)
 	term.QuietFlag(root)
 	for _, c := range slices.Concat(jobs.Commands(), jobfile.Commands(), admin.Commands(p.More), []*cobra.Command{
-		run.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand,
+		run.Command(), doctor.Command(), bench.Command(programs.LocalCommand, programs.PaperCommand,
 			remote.Command, benchslurm.Command), versionCommand(), term.ExitTopic(),
 	}, p.Commands) {
 		term.CheckArgs(c)
@@ -110,7 +111,7 @@ var groups = []struct {
 		"cancel", "pause", "resume", "resubmit", "annotate", "event", "hide", "unhide", "delete",
 	}},
 	{"Say how jobs run:", []string{"limits", "recovery", "systems", "schedules", "ls", "apply", "get", "enable", "disable"}},
-	{"Operate the service:", []string{"serve", "worker", "workers", "migrate", "reconcile", "bench"}},
+	{"Operate the service:", []string{"serve", "worker", "workers", "migrate", "reconcile", "unlock", "doctor", "bench"}},
 	{"Help:", []string{"help", "completion", "version"}},
 }
 
@@ -153,7 +154,9 @@ func noCommand(root *cobra.Command, args []string) error {
 		return nil
 	}
 	meant := ""
-	if near := root.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
+	if typed := habit(args[0]); typed != "" {
+		meant = ": write " + typed
+	} else if near := root.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
 		meant = ": did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return term.Usagef("unknown command %q%s; see pawl --help", args[0], meant)

@@ -106,6 +106,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("USER", "ada")
 			env.Values[serversOf{}] = sshServers{env.T().(testing.TB), map[string]*testenv.SSH{}}
+			env.Values[slurmOf{}] = new(*testenv.Scheduler)
 			env.Vars = append(env.Vars, soon)
 			env.Defer(func() { // a script that fails waits for what it began, and no one else ends that
 				if err := checks.End(env.WorkDir); err != nil {
@@ -137,11 +138,12 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"sound":     soundJobs,
 			"ranby":     ranBy,
 			"sshd":      startSSHD,
+			"sshfs":     mountSSHFS,
 			"sshdown":   toSSHD(func(s *testenv.SSH, _ testing.TB) { s.Kill() }),
 			"sshup":     toSSHD((*testenv.SSH).Start),
 			"rekey":     replaceKey,
 			"slurm":     startSlurm,
-			"slurmdown": toSlurm(func(s *testenv.Scheduler, _ testing.TB) { s.KillController() }),
+			"slurmdown": toSlurm(func(s *testenv.Scheduler, _ testing.TB) { s.StopController() }),
 			"slurmup":   toSlurm((*testenv.Scheduler).StartController),
 			"fulldisk":  fullDisk,
 			"fill":      fill,
@@ -276,6 +278,16 @@ func startSSHD(ts *testscript.TestScript, neg bool, args []string) {
 	sayKey(ts, args[0], s)
 }
 
+// mountSSHFS mounts the work folder of a server, and sets a variable to where it is: sshfs NAME
+// VARIABLE.
+func mountSSHFS(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sshfs NAME VARIABLE")
+	}
+	all := ts.Value(serversOf{}).(sshServers)
+	ts.Setenv(args[1], testenv.SSHFS(all.tb, all.of[args[0]]))
+}
+
 // toSSHD does something to a server: sshdown NAME, or sshup NAME.
 func toSSHD(do func(*testenv.SSH, testing.TB)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -287,19 +299,26 @@ func toSSHD(do func(*testenv.SSH, testing.TB)) func(*testscript.TestScript, bool
 	}
 }
 
-// startSlurm starts a Slurm and sets SLURM_CONF to its configuration.
+// slurmOf is the key of a script's Slurm in its values.
+type slurmOf struct{}
+
+// startSlurm starts a Slurm of the script's own and sets SLURM_CONF to its configuration.
 func startSlurm(ts *testscript.TestScript, neg bool, args []string) {
-	toSlurm(func(s *testenv.Scheduler, _ testing.TB) { ts.Setenv("SLURM_CONF", s.Conf) })(ts, neg, args)
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: slurm")
+	}
+	s := testenv.OwnSlurm(ts.Value(serversOf{}).(sshServers).tb)
+	*ts.Value(slurmOf{}).(**testenv.Scheduler) = s
+	ts.Setenv("SLURM_CONF", s.Conf)
 }
 
-// toSlurm does something to the Slurm of the tests.
+// toSlurm does something to the Slurm of a script.
 func toSlurm(do func(*testenv.Scheduler, testing.TB)) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) != 0 {
-			ts.Fatalf("usage: slurm, slurmdown, or slurmup")
+			ts.Fatalf("usage: slurmdown, or slurmup")
 		}
-		tb := ts.Value(serversOf{}).(sshServers).tb
-		do(testenv.Slurm(tb), tb)
+		do(*ts.Value(slurmOf{}).(**testenv.Scheduler), ts.Value(serversOf{}).(sshServers).tb)
 	}
 }
 

@@ -128,7 +128,7 @@ const variablePrefix = "PAWL_"
 var Others = []string{
 	"PAWL_CONFIG", "PAWL_DIR", // which folder and file are meant
 	"PAWL_SERVER", "PAWL_TOKEN", // of clients
-	"PAWL_API_URL", "PAWL_JOB_TOKEN", // of programs, beside job.Macros
+	"PAWL_API_URL", "PAWL_JOB_TOKEN", "PAWL_CHECKPOINT", // of programs, beside job.Macros
 	"PAWL_CRASH", // of tests
 }
 

@@ -31,6 +31,7 @@ var points = []string{
 	"archive.completed", // the manifest lies with the copies; nothing of that is in the database yet
 	"archive.copied",    // a file is copied under the epoch's name
 	"archive.forgotten", // what the runner kept is removed; the job's folder is still there
+	"archive.heard",     // the events are written that the program has printed; its checkpoint is not recorded
 	"archive.linked",    // a file has its name
 	"archive.listed",    // the manifest has its name; the copies are still there
 	"archive.marked",    // the job has its mark; what the runner kept is still there
@@ -100,6 +101,11 @@ var (
 	farOnly  = []string{"launch.linked", "launch.readied", "stage.filled"}
 	// and these only where a scheduler begins the programs
 	slurmOnly = []string{"slurm.armed", "slurm.armfile", "slurm.revoked", "slurm.settled", "slurm.submitted"}
+	// and these never there: it launches, keeps the time and lets nothing be suspended
+	notSlurm = []string{
+		"launch.armed", "launch.armfile", "launch.started", "settle.linked", "settle.revoked",
+		"watch.overtime", "watch.resumed", "watch.suspended",
+	}
 )
 
 // Near returns the names of the points that are passed by jobs whose programs run on this machine,
@@ -109,6 +115,10 @@ func Near() []string { return without(slices.Concat(farOnly, slurmOnly)) }
 // Far returns the names of the points that are passed by jobs with a few small inputs whose programs
 // run on another machine, sorted.
 func Far() []string { return without(slices.Concat(nearOnly, slurmOnly)) }
+
+// Slurm returns the names of the points that are passed by jobs whose programs Slurm begins on this
+// machine, sorted.
+func Slurm() []string { return without(slices.Concat(farOnly, notSlurm)) }
 
 func without(others []string) []string {
 	return slices.DeleteFunc(Points(), func(p string) bool { return slices.Contains(others, p) })

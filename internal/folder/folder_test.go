@@ -15,7 +15,7 @@ func TestFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, f := range map[string]func(string) (*os.File, error){"taken": Take, "joined": Join} {
+	for name, f := range map[string]func(string) (*Lock, error){"taken": Take, "joined": Join} {
 		if _, err := f(dir); job.KindOf(err) != job.Locked {
 			t.Errorf("a folder that is taken is %s: %v", name, err)
 		}

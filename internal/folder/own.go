@@ -26,7 +26,7 @@ type Folder struct {
 // believed are what a process believes that it finds in a data folder: whoever can change one of
 // them decides what runs. What begins with the name of the database belongs to it.
 var believed = []string{
-	"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "server", "pawl.db", "ends",
+	"token", "job-key", "pawl.yaml", "machine", "shared", "lock", "owner", "server", "pawl.db", "ends",
 	"past", "work", "archive", "logins",
 }
 
@@ -73,6 +73,23 @@ func (d *Folder) Check() error {
 	case !os.SameFile(was, is):
 		return job.Errorf(job.Corrupt, "another folder has taken the place of data folder %s: put the one back "+
 			"that was there, or start Pawl anew", d.path)
+	}
+	return nil
+}
+
+// lost returns an error if the folder names another owner than this process, or none.
+func (d *Folder) lost() error {
+	me, err := self()
+	if err != nil {
+		return nil //nolint:nilerr // it cannot be seen now
+	}
+	switch o, err := readOwner(d.path); {
+	case err != nil && job.KindOf(err) != job.Corrupt: // it cannot be seen now
+	case o == nil:
+		return job.Errorf(job.Locked, "data folder %s was taken from this process, as by pawl unlock on another host: "+
+			"look there before you start Pawl again", d.path)
+	case !o.is(&me):
+		return job.Errorf(job.Locked, "data folder %s was taken from this process: %v has it", d.path, o)
 	}
 	return nil
 }
@@ -217,14 +234,20 @@ func read(name string, check func(fs.FileInfo) error) ([]byte, error) {
 // more: an inotify that is closed holds up the end of its process for some ten milliseconds.
 const lookAgain = time.Second
 
-// Moved returns once the path of the folder leads elsewhere, with an error that says so; nil: ctx
-// has ended.
+// Moved returns once the path of the folder leads elsewhere, or another process has become its
+// owner, with an error that says so; nil: ctx has ended.
 func (d *Folder) Moved(ctx context.Context) error {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
+	named := Network(d.path) && !Shared(d.path)
 	for {
 		if err := d.Check(); err != nil {
 			return err
+		}
+		if named {
+			if err := d.lost(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-tick.C:

@@ -152,6 +152,9 @@ func TestBoard(t *testing.T) {
 		{name: "running_narrow", story: one().toRunning(0, 0).log(0, "a line that is longer than the terminal is wide"), at: 131 * time.Second, width: 40},
 		{name: "running_hostile", story: one().toRunning(0, 0).
 			log(0, "10%\r20%\r30%", "\x1b[2J\x1b[31mred\x1b[0m", "\x1b]0;title\a日本語日本語日本語日本語日本語", "tab\tstop"), at: 2 * time.Second, width: 30},
+		{name: "running_progress", story: one().toRunning(0, 0).log(0, steps(2)...).
+			progress(0, 10*time.Second, job.Progress{What: "epochs", Done: 0, Total: 7}).
+			progress(0, 14*time.Second, job.Progress{What: "epochs", Done: 3, Total: 7}), at: 15 * time.Second},
 		{name: "suspended", story: func() *story {
 			s := one().toRunning(0, 0)
 			s.rows[0].Wish = job.WishPause

@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -224,12 +225,15 @@ func (s *Job) reason(now time.Time) string {
 
 // bar shows how far the present step has come.
 func (s *Job) bar(width int) string {
-	p := s.progress
+	p, size := s.progress, size
+	if s.State == job.Running { // the program counts what it likes
+		size = func(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
+	}
 	told := size(float64(p.Done))
 	if p.Total > 0 {
 		told += " of " + size(float64(p.Total))
 	}
-	if r := s.rate(); r > 0 {
+	if r := s.rate(); r > 0 && s.State != job.Running {
 		told += "  " + size(r) + "/s"
 	}
 	what := Clean(p.What)

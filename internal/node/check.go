@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/app/trial"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/remedy"
 	"github.com/pawl-jobs/pawl/internal/sshconfig"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -204,51 +206,18 @@ func trusted(h *job.Host) string {
 
 // try checks all from the work folder on.
 func (c *checking) try(ctx context.Context, sys *app.System, root string) {
-	trial := app.Trial{
-		System: sys, Root: root, Check: &c.SystemCheck, Remedy: c.remedy, Wait: c.doc.CheckWait(), Resources: c.doc.Least(),
+	try := trial.Trial{
+		System: sys, Root: root, Check: &c.SystemCheck, Wait: c.doc.CheckWait(), Resources: c.doc.Least(),
+		Remedy: func(step string, code job.Code) string { return remedy.Of(c.doc, step, code) },
 		Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
 			return backends.runners[c.doc.Starts()](ctx, sys.Host, spool, past, slog.Default())
 		},
 	}
-	trial.Run(ctx)
+	try.Run(ctx)
 }
 
 // fail notes that a step failed.
 func (c *checking) fail(step string, err error) {
-	code := app.CodeOf(err)
-	c.Fail(step, code, err.Error(), c.remedy(step, code))
-}
-
-// remedy says what to do about a step that failed.
-func (c *checking) remedy(step string, code job.Code) string {
-	h, name := &c.doc.Host, c.doc.Name
-	edit := fmt.Sprintf("pawl get system %s -o yaml >%[1]s.yaml; change it; pawl apply -f %[1]s.yaml", name)
-	switch code {
-	case "":
-		if step == job.CheckWork {
-			return "give the account the right to write there, or name another folder in work: " + edit
-		}
-		return ""
-	case job.HostUnknown:
-		return "look at the name service of this machine, or correct host.address: " + edit
-	case job.HostRefused:
-		return fmt.Sprintf("look whether its SSH server runs (systemctl status ssh), and whether it listens on port %d; "+
-			"else correct host.port: %s", h.Port, edit)
-	case job.AuthenticationFailed:
-		return fmt.Sprintf("add the public half of one of these keys to ~/.ssh/authorized_keys of %s there "+
-			"(ssh-copy-id), or name the right ones in host.identities; a key with a passphrase works only through an agent",
-			h.User)
-	case job.ShellBroken:
-		return "look at the login shell and the login files of the account: ssh there, and run /bin/sh -c 'echo works'"
-	case job.ChannelRefused:
-		return "sshd_config there needs a line Subsystem sftp internal-sftp, and MaxSessions of 3 or more"
-	case job.FilesystemFull, job.DiskQuotaExceeded:
-		return "free space there, or name a folder on another file system in work: " + edit
-	}
-	for _, info := range job.Codes {
-		if info.Code == code {
-			return strings.ReplaceAll(info.Remedy, "NAME", name)
-		}
-	}
-	return ""
+	code := trial.CodeOf(err)
+	c.Fail(step, code, err.Error(), remedy.Of(c.doc, step, code))
 }

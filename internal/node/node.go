@@ -106,6 +106,25 @@ func UsualDir() (string, error) {
 	return filepath.Abs(filepath.Join(state, "pawl"))
 }
 
+// openingTime is how long a process may have a folder before it can be asked.
+const openingTime = 3 * time.Second
+
+// OpenSoon is [Open]. Where another process has the folder and reach finds that it cannot be asked,
+// it has begun just now, or it is a command that is nearly done: OpenSoon tries for some seconds.
+func OpenSoon(ctx context.Context, dir string, o Options, reach func() error) (*Node, error) {
+	for began := time.Now(); ; {
+		n, err := Open(ctx, dir, o)
+		if job.KindOf(err) != job.Locked || folder.Away(err) != nil || reach() == nil || time.Since(began) > openingTime {
+			return n, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // Open opens the folder for running jobs.
 func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	if o.Log == nil {

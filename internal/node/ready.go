@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/config"
 	"github.com/pawl-jobs/pawl/internal/phrase"
+	"github.com/pawl-jobs/pawl/internal/readiness"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/store"
 )
 
 // ready returns what says of the service what of it works now. At an address everybody may ask:
@@ -70,80 +69,13 @@ func (s *serving) unanswered(ctx context.Context, err error, names bool) error {
 	return job.Errorf(job.Unavailable, "the database has not answered: the log says why")
 }
 
-// mostToldOf is how many lines are named that nobody serves, and machines where nobody watches.
-const mostToldOf = 10
-
 // unattended looks for jobs that wait for a process that is not there.
 func (s *serving) unattended(ctx context.Context, names bool) []api.Check {
 	all, err := s.node.Unattended(ctx)
 	if err != nil {
 		err = s.unanswered(ctx, err, names)
 	}
-	return []api.Check{unserved(all.Unserved, err, names), unwatched(all.Unwatched, err, names)}
-}
-
-// unserved tells of jobs that are ready where nobody claims them.
-func unserved(lines []store.Unserved, err error, names bool) api.Check {
-	c := api.Check{Name: "workers", Degraded: true}
-	switch {
-	case err != nil:
-		c.Err = err
-	case len(lines) == 0:
-		c.Degraded = false
-	case names:
-		c.Err = fmt.Errorf("no live process claims the jobs of: %s", named(lines, line))
-	default:
-		c.Err = fmt.Errorf("no live process claims the jobs of %s: /metrics names them to a caller with a token "+
-			"(pawl_jobs_unserved), "+
-			"and so does this path on the socket of the data folder", phrase.Plural(len(lines), "line"))
-	}
-	return c
-}
-
-// line names a line that nobody serves.
-func line(u store.Unserved) string {
-	name := fmt.Sprintf("queue %s, kind %s", u.QueueKind.Queue, u.QueueKind.Kind)
-	if u.Machine != "" {
-		name += ", machine " + u.Machine
-	}
-	count := fmt.Sprint(u.Jobs)
-	if u.Jobs == store.MostUnserved {
-		count += " or more"
-	}
-	return fmt.Sprintf("%s (%s ready, since %s)", name, count, u.Since.Format(time.RFC3339))
-}
-
-// named names the first of a list, and says how many more there are.
-func named[T any](list []T, name func(T) string) string {
-	var all []string
-	for _, v := range list[:min(len(list), mostToldOf)] {
-		all = append(all, name(v))
-	}
-	if more := len(list) - len(all); more > 0 {
-		all = append(all, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(all, "; ")
-}
-
-// unwatched tells of programs that nobody looks after.
-func unwatched(watches []store.Unwatched, err error, names bool) api.Check {
-	c := api.Check{Name: "watches", Degraded: true}
-	switch {
-	case err != nil:
-		c.Err = err
-	case len(watches) == 0:
-		c.Degraded = false
-	case names:
-		c.Err = fmt.Errorf("no live process watches the programs of %s",
-			named(watches, func(u store.Unwatched) string {
-				return fmt.Sprintf("%s (%s)", u.Watch, phrase.Plural(u.Jobs, "job"))
-			}))
-	default:
-		c.Err = fmt.Errorf("no live process watches the programs of %s: /metrics names them to a caller with a "+
-			"token (pawl_jobs_unwatched), "+
-			"and so does this path on the socket of the data folder", phrase.Plural(len(watches), "place"))
-	}
-	return c
+	return readiness.Unattended(&all, err, names)
 }
 
 // reconciled tells of jobs that this machine knows and the database does not; nil: there are none
@@ -180,7 +112,7 @@ func (s *serving) standing(names bool) *api.Check {
 	c := &api.Check{Name: "steps", Degraded: left < app.MaxLeftBehind}
 	said := "the log names them, and so does this path on the socket of the data folder"
 	if names {
-		said = named(all, app.Standing.String)
+		said = readiness.Named(all, app.Standing.String)
 	}
 	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind "+
 		"(at most %d are): %s",

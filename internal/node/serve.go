@@ -105,7 +105,10 @@ func (s *serving) prepare(ctx context.Context) (err error) {
 	}
 	s.flush = flush
 	s.observe = observe.New(observe.Config{Log: s.log, Slow: cfg.Log.Slow, Traces: traces, Version: Version})
-	s.node, err = Open(ctx, s.dir, s.options())
+	s.node, err = OpenSoon(ctx, s.dir, s.options(), func() error {
+		_, err := Reach(ctx, s.dir)
+		return err
+	})
 	if err == nil {
 		if s.keys, err = auth.Open(s.dir); err != nil {
 			s.node.Close()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/ingress"
 )
 
@@ -31,6 +31,10 @@ const socketName = "socket"
 type socketDir struct{ *os.File }
 
 func openSockets(dir string) (socketDir, error) {
+	dir, err := folder.Sockets(dir)
+	if err != nil {
+		return socketDir{}, err
+	}
 	f, err := os.Open(dir)
 	return socketDir{f}, err
 }
@@ -210,12 +214,5 @@ func Occupied(ctx context.Context, dir string) bool {
 		c.Close()
 		return true
 	}
-	// The kernel's list shows the lock. To try it could turn away another process that wants it.
-	info, err := os.Stat(filepath.Join(dir, "lock"))
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	locks, err := os.ReadFile("/proc/locks")
-	return ok && err == nil && strings.Contains(string(locks), fmt.Sprintf(":%d 0 EOF\n", stat.Ino))
+	return folder.Held(dir)
 }

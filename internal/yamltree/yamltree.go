@@ -16,19 +16,28 @@ import (
 const (
 	MaxDepth    = 64        // lists and maps in each other
 	MaxNodes    = 1_000_000 // lists and maps in brackets and braces
+	MaxLines    = 2_000_000 // lines, and as many commas
+	MaxKeys     = 20_000    // of a map that is not in braces, and documents: the parser takes the square of their time
 	MaxExpanded = 64 << 20  // bytes with each alias replaced by what it stands for
 )
 
-var errDeep = fmt.Errorf("has lists and maps more than %d deep in each other: write it flatter", MaxDepth)
+var (
+	errDeep = fmt.Errorf("has lists and maps more than %d deep in each other: write it flatter", MaxDepth)
+	errWide = fmt.Errorf("has a map with more than %d keys, or as many documents: write large maps in braces, such as "+
+		"{a: 1, b: 2}, or make several files of it", MaxKeys)
+)
 
 // Tokens takes a document apart. Its errors go on from the name of a file.
 func Tokens(content []byte) (token.Tokens, error) {
 	if bytes.Count(content, []byte("[")) > MaxNodes || bytes.Count(content, []byte("{")) > MaxNodes {
 		return nil, fmt.Errorf("has more than %d lists or maps: make several files of it", MaxNodes)
 	}
+	if bytes.Count(content, []byte("\n")) > MaxLines || bytes.Count(content, []byte(",")) > MaxLines {
+		return nil, fmt.Errorf("has more than %d lines or commas: make several files of it", MaxLines)
+	}
 	tokens := lexer.Tokenize(string(content))
-	if deep(tokens) {
-		return nil, errDeep
+	if err := shape(tokens); err != nil {
+		return nil, err
 	}
 	return tokens, nil
 }
@@ -44,37 +53,51 @@ func Check(file *ast.File) error {
 	return nil
 }
 
-// deep reports whether tokens stand too deep in each other for a parser that calls itself: in
-// brackets, or by the columns at which lines begin, and what follows a dash.
-func deep(tokens token.Tokens) bool {
-	inBrackets := 0
-	var columns []int // of the block lists and maps that are open
+// shape returns an error if tokens stand too deep in each other for a parser that calls itself: in
+// brackets, or by the columns at which lines begin, and what follows a dash. It also counts keys.
+func shape(tokens token.Tokens) error {
+	inBrackets, docs := 0, 0
+	type block struct{ column, keys int }
+	var open []block // the block lists and maps around the token
 	fresh, line := true, 0
 	for _, t := range tokens {
 		switch t.Type {
+		case token.CommentType:
+			continue
 		case token.SequenceStartType, token.MappingStartType:
 			inBrackets++
 		case token.SequenceEndType, token.MappingEndType:
 			inBrackets = max(0, inBrackets-1)
 		case token.DocumentHeaderType, token.DocumentEndType:
-			inBrackets, columns = 0, nil
+			if inBrackets, open, docs = 0, nil, docs+1; docs > MaxKeys {
+				return errWide
+			}
 			continue
 		}
 		if t.Position.Line != line {
 			fresh, line = true, t.Position.Line
 		}
 		if fresh && inBrackets == 0 {
-			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
-				columns = columns[:len(columns)-1]
+			here := block{column: t.Position.Column}
+			for len(open) > 0 && open[len(open)-1].column >= here.column {
+				if last := open[len(open)-1]; last.column == here.column {
+					here.keys = last.keys
+				}
+				open = open[:len(open)-1]
 			}
-			columns = append(columns, t.Position.Column)
+			if t.Type != token.SequenceEntryType {
+				here.keys++
+			}
+			if open = append(open, here); here.keys > MaxKeys {
+				return errWide
+			}
 		}
 		fresh = t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType
-		if inBrackets+len(columns) > 2*MaxDepth {
-			return true
+		if inBrackets+len(open) > 2*MaxDepth {
+			return errDeep
 		}
 	}
-	return false
+	return nil
 }
 
 // Sizes are those of the trees for which the aliases of a document stand.

@@ -54,7 +54,21 @@ func TestBounds(t *testing.T) {
 		}
 		return b.String() + strings.Repeat(" ", depth) + "b: 1\n"
 	}
+	numbered := func(line string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(strings.ReplaceAll(line, "N", fmt.Sprint(i)))
+		}
+		return b.String()
+	}
 	for name, c := range map[string]struct{ text, says string }{
+		"too many keys":         {"env:\n" + numbered("  kN: v\n", 20_001), "in braces"},
+		"keys with comments":    {numbered("kN: v\n# x\n", 20_001), "in braces"},
+		"keys in a list":        {"- a\n- b: 1\n" + numbered("  kN:\n  - c\n", 20_001), "in braces"},
+		"keys by ?":             {numbered("? kN\n: v\n", 20_001), "in braces"},
+		"too many documents":    {numbered("---\nkN: v\n", 20_001), "in braces"},
+		"nothing but comments":  {strings.Repeat("#\n", 2_000_001), "lines"},
+		"a very long list":      {"a: [" + strings.Repeat("1,", 2_000_001) + "1]", "commas"},
 		"100 KB of [":           {strings.Repeat("[", 100_000), "deep in each other"},
 		"100 KB of {":           {strings.Repeat("{a: ", 30_000), "deep in each other"},
 		"100 KB of dashes":      {strings.Repeat("- ", 50_000) + "x", "deep in each other"},
@@ -73,16 +87,20 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"some depth":    indented(50),
-		"lists":         strings.Repeat("[", 60) + strings.Repeat("]", 60),
-		"some aliases":  bomb(3, list),
-		"a long text":   "script: |\n" + strings.Repeat("  [[[[[[ {{{{ - - -\n", 10_000),
-		"long lines":    "a: \"" + strings.Repeat("[", 100_000) + "\"\n",
-		"many":          strings.Repeat("- [a, b]\n", 10_000),
-		"documents":     strings.Repeat("---\na:\n  - b: [c]\n", 1000),
-		"merged":        "a: &a {x: 1}\nb:\n  <<: *a\n  y: 2\n",
-		"nothing":       "",
-		"only comments": "# [[[[\n",
+		"some depth":     indented(50),
+		"many in braces": "env: {" + numbered("kN: v, ", 21_000) + "}\n",
+		"many in a list": "env:\n" + numbered("- kN\n", 21_000),
+		"maps in a list": numbered("- a: 1\n  b: 2\n  c: 3\n", 7_000),
+		"many comments":  "a:\n" + strings.Repeat("  # x\n", 21_000) + "  b: 1\n",
+		"lists":          strings.Repeat("[", 60) + strings.Repeat("]", 60),
+		"some aliases":   bomb(3, list),
+		"a long text":    "script: |\n" + strings.Repeat("  [[[[[[ {{{{ - - -\n", 10_000),
+		"long lines":     "a: \"" + strings.Repeat("[", 100_000) + "\"\n",
+		"many":           strings.Repeat("- [a, b]\n", 10_000),
+		"documents":      strings.Repeat("---\na:\n  - b: [c]\n", 1000),
+		"merged":         "a: &a {x: 1}\nb:\n  <<: *a\n  y: 2\n",
+		"nothing":        "",
+		"only comments":  "# [[[[\n",
 	} {
 		if err := read(text); err != nil {
 			t.Errorf("%s: %.200v", name, err)

@@ -20,10 +20,11 @@ import (
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
-// TestEveryInterleaving runs launchers (with their wrappers) and settlers against one launch in every order of their
-// steps. A step is what touches a name that others see: a link, a write or a read. An order in which one actor does nothing
-// for long is among them, so whoever is frozen, or dead until all others are done, is covered. Of the orders that come to the
-// same point one goes on from there: an actor does what follows from what it has seen.
+// TestEveryInterleaving runs launchers (with their wrappers) and settlers against one launch in
+// every order of their steps. A step is what touches a name that others see: a link, a write or a
+// read. An order in which one actor does nothing for long is among them, so whoever is frozen, or
+// dead until all others are done, is covered. Of the orders that come to the same point one goes on
+// from there: an actor does what follows from what it has seen.
 func TestEveryInterleaving(t *testing.T) {
 	for name, w := range map[string]world{
 		"a launcher and a settler":            {launchers: 1, settlers: 1},
@@ -40,8 +41,8 @@ func TestEveryInterleaving(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			orders, outcomes := 0, map[string]int{}
 			s := w.stage(t)
-			// order says at each step which of those who are not done goes on. It is counted up like a number whose digits
-			// have as many values as there were actors then.
+			// order says at each step which actor goes on, of the ones not done. It is counted up like
+			// a number whose digits have as many values as there were actors then.
 			for order, more := []int{}, true; more; orders++ {
 				widths, outcome := s.play(t, order)
 				if t.Failed() {
@@ -80,8 +81,8 @@ type stage struct {
 
 	// What is there in one play.
 	disk  memory
-	names []string // of actors, each after the token that it has drawn
-	ran   []string // the tokens of those whose program ran
+	drawn map[string]int // the actors, by the tokens that they have drawn
+	ran   []string       // the tokens of those whose program ran
 	fates []runner.Fate
 }
 
@@ -92,23 +93,70 @@ type actor struct {
 
 func (a *actor) sees(op, name, what string) { fmt.Fprintf(&a.saw, "%s %s: %s\n", op, name, what) }
 
-// point says all on which it depends what comes next.
-func (s *stage) point() string {
+// point says all on which it depends what comes next. It is the same for all launchers, and for all
+// settlers, that have changed places with each other.
+func (s *stage) point() (point string) {
+	for places := range permutations(s.launchers) {
+		for others := range permutations(s.settlers) {
+			numbers := slices.Clone(places)
+			for _, n := range others {
+				numbers = append(numbers, s.launchers+n)
+			}
+			if p := s.numbered(numbers); point == "" || p < point {
+				point = p
+			}
+		}
+	}
+	return point
+}
+
+// numbered says where the stage is, with the actors under these numbers.
+func (s *stage) numbered(numbers []int) string {
+	var names []string
+	for token, i := range s.drawn {
+		names = append(names, token, fmt.Sprint("of actor ", numbers[i]))
+	}
 	var all []string
 	for name, content := range s.disk {
+		if len(content) > 500 { // a script, which its name tells
+			content = ""
+		}
 		all = append(all, name+": "+content)
 	}
 	for i, a := range s.actors {
-		all = append(all, fmt.Sprintf("actor %d\n%s", i, a.saw.String()))
+		all = append(all, fmt.Sprintf("actor %d\n%s", numbers[i], a.saw.String()))
 	}
 	all = append(all, fmt.Sprintf("%v %+v", s.ran, s.fates))
-	for i := range all {
-		for n := 0; n < len(s.names); n += 2 {
-			all[i] = strings.ReplaceAll(all[i], s.names[n], s.names[n+1])
-		}
+	for i, anonymous := 0, strings.NewReplacer(names...); i < len(all); i++ {
+		all[i] = anonymous.Replace(all[i])
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\x00")
+}
+
+// permutations yields the orders of the numbers below n. A yielded one is not to be kept.
+func permutations(n int) iter.Seq[[]int] {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return func(yield func([]int) bool) {
+		var from func(k int) bool
+		from = func(k int) bool {
+			if k == n {
+				return yield(all)
+			}
+			for i := k; i < n; i++ {
+				all[k], all[i] = all[i], all[k]
+				if !from(k + 1) {
+					return false
+				}
+				all[k], all[i] = all[i], all[k]
+			}
+			return true
+		}
+		from(0)
+	}
 }
 
 func (w world) stage(t *testing.T) *stage {
@@ -157,11 +205,12 @@ func (w world) stage(t *testing.T) *stage {
 	return s
 }
 
-// play plays an order, and goes on with whoever comes first. It returns how many could have gone on at each step up to where another
-// order has been, and what came of it. It checks what must hold in any order: at most one program; one answer of all settlers, which
-// says what happened; and the same answer when asked again in the end.
+// play plays an order, and goes on with whoever comes first. It returns how many could have gone on
+// at each step up to where another order has been, and what came of it. It checks what must hold in
+// any order: at most one program; one answer of all settlers, which says what happened; and the
+// same answer when asked again in the end.
 func (s *stage) play(t *testing.T, order []int) (widths []int, outcome string) {
-	s.disk, s.names, s.ran, s.fates = memory{}, nil, nil, nil
+	s.disk, s.drawn, s.ran, s.fates = memory{}, map[string]int{}, nil, nil
 	for _, a := range s.actors {
 		a.saw.Reset()
 		a.next() // up to, not with, its first step
@@ -226,7 +275,8 @@ func (m *model) ID() string                           { return "model" }
 func (m *model) Files() files.FS                      { return m.disk }
 func (m *model) Boot(context.Context) (string, error) { return m.boot, nil }
 
-// Uptime is that of a host that was booted at one moment for all orders, for a launch has that in its script, in milliseconds.
+// Uptime is that of a host that was booted at one moment for all orders, for a launch has that in
+// its script, in milliseconds.
 func (m *model) Uptime(context.Context) (time.Duration, error) {
 	return time.Since(time.Unix(1e9, int64(time.Millisecond/2))), nil
 }
@@ -234,8 +284,9 @@ func (m *model) Uptime(context.Context) (time.Duration, error) {
 // LockLimit leaves no room for numbers: one would make each play another one.
 func (m *model) LockLimit(context.Context) (uint64, error) { return 0, nil }
 
-// Start does what the script does until the program begins. It goes on in the launcher's turn: a launcher that is
-// frozen after the start, with a wrapper that is not, is the order in which the launcher has nothing more to do.
+// Start does what the script does until the program begins. It goes on in the launcher's turn: a
+// launcher that is frozen after the start, with a wrapper that is not, is the order in which the
+// launcher has nothing more to do.
 func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error) {
 	_, token, _ := strings.Cut(path.Base(c.Argv[1]), "run.1.1.")
 	me := "taken " + token + " " + m.boot + " 4711 42 0\n"
@@ -264,8 +315,8 @@ func (m *model) Start(ctx context.Context, c host.Command) (host.Process, error)
 // memory is a disk: what names hold.
 type memory map[string]string
 
-// steps is the stage's disk, as far as launching and settling use one. It announces each step before it is done. A
-// Put is none: its names are its writer's own.
+// steps is the stage's disk, as far as launching and settling use one. It announces each step
+// before it is done. A Put is none: its names are its writer's own.
 type steps struct {
 	stage *stage
 	actor *actor
@@ -275,9 +326,7 @@ type steps struct {
 func (s steps) Put(_ context.Context, name string, r io.Reader, _ files.PutOptions) error {
 	b, err := io.ReadAll(r)
 	s.stage.disk[name] = string(b)
-	if token := strings.TrimPrefix(path.Ext(name), "."); !slices.Contains(s.stage.names, token) {
-		s.stage.names = append(s.stage.names, token, fmt.Sprint("of actor ", slices.Index(s.stage.actors, s.actor)))
-	}
+	s.stage.drawn[strings.TrimPrefix(path.Ext(name), ".")] = slices.Index(s.stage.actors, s.actor)
 	return err
 }
 

@@ -33,6 +33,7 @@ func TestOverSSH(t *testing.T) {
 
 // Nor who has logged in there.
 func TestOverMaster(t *testing.T) {
+	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	m := connection.Master{
 		Socket: filepath.Join(t.TempDir(), "far"), Host: "far", Options: []string{"-F", s.ClientConfig(t, "far")},
@@ -66,6 +67,10 @@ func overSSH(t *testing.T, s *testenv.SSH, c connection.Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return runnertest.Bench{Runner: r, Host: h, Work: work, Spool: spool, Lives: lives(r)}
+		b := runnertest.Bench{Runner: r, Host: h, Work: work, Spool: spool, Lives: lives(r)}
+		if !testenv.Long() {
+			b.Rounds = 40
+		}
+		return b
 	})
 }

@@ -130,9 +130,9 @@ func (b Bench) nothingAlive(t *testing.T, h runner.Handle) {
 var daemons = map[string]string{
 	"a session of its own":        `setsid -f sh -c ': >up; exec sleep 1000'`,
 	"with an empty environment":   `env -i /usr/bin/setsid -f /bin/sh -c ': >up; exec sleep 1000'`,
-	"twice forked":                `setsid sh -c 'setsid sh -c ": >up; exec sleep 1000" & exit' & while ! [ -e up ]; do :; done`,
-	"in a group of its own":       `timeout 1000 sh -c ': >up; exec sleep 1000' & while ! [ -e up ]; do :; done`,
-	"in the session of the job":   `sh -c 'trap "" TERM; : >up; while :; do sleep 1000; done' & while ! [ -e up ]; do :; done`,
+	"twice forked":                `setsid sh -c 'setsid sh -c ": >up; exec sleep 1000" & exit' &`,
+	"in a group of its own":       `timeout 1000 sh -c ': >up; exec sleep 1000' &`,
+	"in the session of the job":   `sh -c 'trap "" TERM; : >up; while :; do sleep 1000; done' &`,
 	"without a working directory": `setsid -f sh -c ': >up; mkdir x; cd x; rmdir ../x; exec sleep 1000'`,
 }
 
@@ -141,10 +141,8 @@ var daemons = map[string]string{
 func daemonsEnd(t *testing.T, b Bench) {
 	for name, script := range daemons {
 		t.Run(name, func(t *testing.T) {
-			k, p := b.newJob(t, script+"; exit 3")
-			wait := b.watch(t, p.Dir)
+			k, p := b.newJob(t, script+"\nwhile ! [ -e up ]; do :; done; exit 3")
 			h, e := b.run(t, k, p)
-			wait("up")
 			if e.Code != 3 {
 				t.Errorf("%+v", e)
 			}
@@ -170,10 +168,8 @@ func daemonsEnd(t *testing.T, b Bench) {
 
 // Whoever comes later knows a launch by what Settle says of it, and finds all of it too.
 func daemonsAreSettled(t *testing.T, b Bench) {
-	k, p := b.newJob(t, `env -i /usr/bin/setsid -f /bin/sh -c ': >up; exec sleep 1000'`)
-	wait := b.watch(t, p.Dir)
+	k, p := b.newJob(t, daemons["with an empty environment"]+"\nwhile ! [ -e up ]; do :; done")
 	h, _ := b.run(t, k, p)
-	wait("up")
 	fate, err := b.Runner.Settle(t.Context(), k, p.Dir)
 	must(t, err)
 	if diff := cmp.Diff(runner.Fate{Started: true, Handle: h}, fate); diff != "" {

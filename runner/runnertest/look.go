@@ -23,7 +23,7 @@ func probe(t *testing.T, b Bench) {
 	active := b.launch(t, k, p)
 	k, p = b.newJob(t, "kill -9 0")
 	lost := b.launch(t, k, p)
-	b.settled(t, lost)
+	b.dead(t, lost)
 	elsewhere := active
 	elsewhere.Host = "another"
 
@@ -118,7 +118,7 @@ func away(t *testing.T, b Bench) {
 	b.settled(t, ended)
 	k, p = b.newJob(t, "kill -9 0")
 	lost := b.launch(t, k, p)
-	b.settled(t, lost)
+	b.dead(t, lost)
 	// What tells of a launch is in the spool, which may be on a file system that is not mounted.
 	for _, c := range []struct {
 		dir         string

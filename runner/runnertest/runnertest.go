@@ -241,6 +241,12 @@ func (b Bench) settled(t *testing.T, h runner.Handle) (s runner.State) {
 	return s
 }
 
+// dead waits until a launch that was killed is lost: not all of it dies at once.
+func (b Bench) dead(t *testing.T, h runner.Handle) {
+	t.Helper()
+	hosttest.Until(t, "nothing of it is alive", func() bool { return b.state(t, h) == runner.Lost })
+}
+
 // strange holds text that a careless way through a shell would change.
 var strange = []string{
 	"", " ", "a b", "it's", `'`, `"quoted"`, "new\nline\n", "\r\n\t", "$HOME", "${HOME}", "`id`", "$(id)", "-n",

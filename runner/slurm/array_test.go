@@ -125,7 +125,7 @@ func TestLaunchesAtOnce(t *testing.T) {
 
 // One task of an array that waits can be canceled, held and released; the others go on.
 func TestOneTaskThatWaits(t *testing.T) {
-	b := newBench(t, ownSlurm(t))
+	b := newBench(t, testenv.OwnSlurm(t))
 	b.submit(t, job.Resources{Cores: 64}, "exec sleep 1000")
 	list := b.array(t, job.Resources{Cores: 64}, "true", "true", "true", "true")
 	waiting := func(i int) bool { return b.status(t, list[i].handle).State == runner.Queued }
@@ -298,7 +298,7 @@ func TestSbatchIsLate(t *testing.T) {
 // A controller that is killed after it has accepted an array may forget it, or run tasks again. Each
 // task is accounted for, and what ran more than once says so.
 func TestTheControllerForgetsAnArray(t *testing.T) {
-	s := ownSlurm(t) // others would not find theirs
+	s := testenv.OwnSlurm(t) // others would not find theirs
 	b := newBench(t, s)
 	const script = `echo ran >>ran; while ! [ -e ../go ]; do sleep 0.1; done; exit 3`
 	list := b.array(t, job.Resources{Cores: 30}, script, script, script, script) // two of them wait

@@ -83,18 +83,6 @@ func (b bench) requeue(t *testing.T, id string) {
 	until(t, "it goes on", func() bool { return !strings.Contains(show(), "JobState=PENDING") })
 }
 
-// ownSlurm starts a Slurm that other tests do not see.
-func ownSlurm(t *testing.T) *testenv.Scheduler {
-	t.Helper()
-	testenv.Slurm(t) // it says what is missing
-	s, err := testenv.StartSlurm()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	return s
-}
-
 func idOf(t *testing.T, b bench, h runner.Handle) string {
 	t.Helper()
 	l, err := b.runner.find(h)
@@ -341,7 +329,7 @@ func TestNotRunAgain(t *testing.T) {
 // A controller that is killed while a program runs loses no end and starts nothing twice, as far as
 // Pawl can see to that: what Slurm runs again is told as another run.
 func TestTheControllerIsKilled(t *testing.T) {
-	s := ownSlurm(t) // others would not find theirs
+	s := testenv.OwnSlurm(t) // others would not find theirs
 	b := newBench(t, s)
 	k, p := b.newJob(t, `echo ran >>ran; while ! [ -e go ]; do sleep 0.1; done; exit 3`)
 	h := b.launch(t, k, p)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"syscall"
 	"time"
 
@@ -28,26 +29,40 @@ func doubtful(e *runner.End) bool {
 // not tell yet, and which launches Slurm will run again.
 func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spool.Words) ([]bool, error) {
 	all := make([]bool, len(ends))
-	var s *snapshot
-	for i, e := range ends {
-		if !doubtful(e) {
-			continue
-		}
-		if s == nil {
-			var err error
-			if s, err = r.queue.look(ctx, r.cfg.Soon); err != nil {
-				return all, ctx.Err() // then they are told without a cause
+	if !slices.ContainsFunc(ends, doubtful) {
+		return all, nil
+	}
+	s, err := r.queue.look(ctx, r.cfg.Soon)
+	if err != nil {
+		return all, ctx.Err() // then they are told without a cause
+	}
+	r.accounted(ctx, func() (open bool) {
+		for i, e := range ends {
+			t, _ := taken[i].Taker()
+			at, _ := placeOf(t)
+			w, there := s.Find(at.Name)
+			all[i] = doubtful(e) && there && w.Phase() == squeue.Waits || s.early(e, at.Name)
+			if doubtful(e) && !there && !all[i] {
+				_, _, all[i] = r.book.Find(at.Name, time.UnixMilli(at.Armed), maxDoubt)
+				open = open || all[i]
 			}
 		}
-		t, _ := taken[i].Taker()
-		w, there := s.Find(nameOf(t))
-		all[i] = there && w.Phase() == squeue.Waits || s.early(e, nameOf(t))
-	}
+		return open
+	})
 	return all, ctx.Err()
 }
 
-// early reports whether Slurm may yet tell why an end came: it was asked before the end, or takes the
-// job for one that runs.
+// accounted decides something. If that is open until Slurm's accounting tells more, that is asked,
+// and it decides again.
+func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
+	if decide() {
+		r.book.Refresh(ctx)
+		decide()
+	}
+}
+
+// early reports whether Slurm may yet tell why an end came: it was asked before the end, or takes
+// the job for one that runs.
 func (s *snapshot) early(e *runner.End, name string) bool {
 	w, there := s.Find(name)
 	return doubtful(e) && time.Since(e.Ended) < maxDoubt && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs)
@@ -85,20 +100,39 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 		s = &snapshot{}
 	}
 	away := err != nil && time.Since(s.at) > 3*r.cfg.Interval
-	for i, h := range hs {
-		l, err := r.find(h)
-		if err != nil {
-			all[i].State = runner.Unknown
-			continue
+	var failed error
+	var left []bool // whether each is open, the second time
+	r.accounted(ctx, func() (open bool) {
+		was := left
+		left = make([]bool, len(hs))
+		for i, h := range hs {
+			if failed == nil && (was == nil || was[i]) {
+				all[i], left[i], failed = r.look(ctx, s, h, away)
+				open = open || left[i]
+			}
 		}
-		if all[i], err = r.state(ctx, s, &l); err != nil {
-			return nil, fmt.Errorf("probe %s: %w", h.Key, err)
-		}
-		if away && all[i].State == runner.Queued {
-			all[i].Reason, all[i].Expected = silent(all[i].Reason), time.Time{}
-		}
+		return open && failed == nil
+	})
+	return all, failed
+}
+
+// look tells the state of a launch. open: Slurm's accounting may tell more. away: Slurm does not
+// answer.
+func (r *Runner) look(ctx context.Context, s *snapshot, h runner.Handle, away bool) (st runner.Status, open bool, _ error) {
+	l, err := r.find(h)
+	if err != nil {
+		return runner.Status{State: runner.Unknown}, false, nil //nolint:nilerr // of another runner
 	}
-	return all, nil
+	if st, err = r.state(ctx, s, &l); err != nil {
+		return st, false, fmt.Errorf("probe %s: %w", h.Key, err)
+	}
+	if away && st.State == runner.Queued {
+		st.Reason, st.Expected = silent(st.Reason), time.Time{}
+	}
+	if l.record.Usage.MaxRSS > 0 && st.State != runner.Active && st.State != runner.Unknown {
+		st.Usage = &l.record.Usage
+	}
+	return st, l.open, nil
 }
 
 // silent says why a launch waits while Slurm does not answer.
@@ -133,13 +167,14 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	news := r.begun[l.Key].After(s.at)
 	r.mu.Unlock()
 	end, err := r.end(ctx, l)
+	w, there = r.booked(s, l, end, w, there)
 	switch {
-	case err == nil && end != nil && s.early(end, l.Name):
+	case err == nil && end != nil && (l.open || s.early(end, l.Name)):
 		return runner.Status{State: runner.Active, End: end}, nil
 	case err == nil && end != nil && !(there && doubtful(end) && w.Phase() == squeue.Waits && s.at.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
-			st.Cause, st.Said = w.Cause(), w.String()
+			st.Cause, st.Said = w.Cause(), l.said(w)
 		}
 		return st, nil
 	case ctx.Err() != nil:
@@ -165,9 +200,13 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case err != nil:
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	case revoked && failed:
-		return r.gaveUp(ctx, l, w), ctx.Err()
+		return r.gaveUp(ctx, l, l.said(w)), ctx.Err()
 	case revoked:
 		return runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}, nil
+	case l.open && begun:
+		return runner.Status{State: runner.Active, Reason: "Slurm job " + l.ID + unaccounted}, nil
+	case l.open:
+		return runner.Status{State: runner.Queued, Reason: "Slurm job " + l.ID + unaccounted}, nil
 	case !there && !r.queue.missing(s, l), there && w.Phase() != squeue.Over:
 		if begun {
 			return runner.Status{State: runner.Active, Reason: whereOf(by)}, nil
@@ -176,7 +215,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	}
 	st = runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}
 	if there {
-		st.Cause, st.Said = w.Cause(), w.String()
+		st.Cause, st.Said = w.Cause(), l.said(w)
 	}
 	if begun {
 		return st, nil
@@ -197,9 +236,36 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case !there:
 		st.State, st.Said = runner.Dropped, ""
 	case failed && err == nil:
-		return r.gaveUp(ctx, l, w), ctx.Err()
+		return r.gaveUp(ctx, l, l.said(w)), ctx.Err()
 	}
 	return st, nil
+}
+
+// unaccounted says of a job what it waits for: an answer of sacct.
+const unaccounted = " is not in Slurm's queue any more, and its accounting does not tell how it ended"
+
+// booked returns what the accounts say of a launch that Slurm's queue has forgotten, if the files
+// do not tell enough. It notes in l whether that is open.
+func (r *Runner) booked(s *snapshot, l *launch, end *runner.End, w squeue.Row, there bool) (squeue.Row, bool) {
+	patience := maxDoubt
+	switch {
+	case there, s.at.IsZero(), end != nil && (!doubtful(end) || s.early(end, l.Name)):
+		return w, there
+	case end == nil && (s.Removed(l.Name) || !r.queue.missing(s, l)):
+		return w, there
+	case end == nil:
+		patience = 0
+	}
+	l.record, there, l.open = r.book.Find(l.Name, l.armed(), patience)
+	return l.record.Row, there
+}
+
+// said is what Slurm says of a job, for people.
+func (l *launch) said(w squeue.Row) string {
+	if l.record.State != "" {
+		return l.record.String()
+	}
+	return w.String()
 }
 
 // reject revokes a launch that can never begin, and cancels it.
@@ -222,8 +288,8 @@ func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner
 }
 
 // gaveUp is the state of a launch whose script gave up before it took it.
-func (r *Runner) gaveUp(ctx context.Context, l *launch, w squeue.Row) runner.Status {
-	said := cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), w.String())
+func (r *Runner) gaveUp(ctx context.Context, l *launch, said string) runner.Status {
+	said = cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), said)
 	return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, "", said)}
 }
 

@@ -19,8 +19,8 @@
 //	                 anything else                    the batch script of that one launcher
 //
 // Each is a hard link that is made once, except for taken.<a>.<n>, which the batch script creates
-// with O_EXCL as its last act before the program. As it may stop in the middle, it first says who it
-// is in a file of its own:
+// with O_EXCL as its last act before the program. As it may stop in the middle, it first says who
+// it is in a file of its own:
 //
 //	take.<a>.<n>.<token>  "taken <token> <boot> <pid> <start> <locks> <id> <node> <ms> <name>
 //	                      <nodes> <partition> <list of nodes>"
@@ -34,14 +34,21 @@
 // # Job arrays
 //
 // Launches that come together and ask for the same are submitted as one job array. launch.<a>.<n>
-// says which task of it each of them is, before sbatch is called; the batch script has the same list, and
-// each task finds its own job's script by it.
+// says which task of it each of them is, before sbatch is called; the batch script has the same
+// list, and each task finds its own job's script by it.
 //
 // # Names in Slurm
 //
 // The job, or the array, has a random name in Slurm, which is in launch.<a>.<n>. Every answer is
-// looked up by that name. What is to be canceled is looked up at that moment, so that nothing is done
-// to a job that only has the id. Launches of one array are told apart by their tasks: <name>_<task>.
+// looked up by that name. What is to be canceled is looked up at that moment, so that nothing is
+// done to a job that only has the id. Launches of one array are told apart by their tasks:
+// <name>_<task>.
+//
+// # Jobs that are over
+//
+// squeue knows a job for some minutes after its end. Where Slurm keeps accounts, sacct is then
+// asked, at most once for each squeue, about all jobs that the files do not tell enough of. What
+// it says of a job counts as if squeue had said it. While it does not answer, nothing is decided.
 //
 // # Reruns
 //
@@ -70,6 +77,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/sacct"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
@@ -83,8 +91,8 @@ type Config struct {
 	// Past is the folder for the marks of cleaned jobs; by default the name of Spool followed by
 	// ".past".
 	Past string
-	// Interval is how old an answer of squeue may be when all launches are looked at; a minute by
-	// default.
+	// Interval is how old an answer of squeue or sacct may be when all launches are looked at; a
+	// minute by default.
 	Interval time.Duration
 	// Soon is the same when somebody waits: because a launch is being ended, or because it has to
 	// be known why Slurm ended it; 5 s by default.
@@ -101,6 +109,7 @@ type Runner struct {
 	cfg    Config
 	client client.Client
 	queue  queue
+	book   sacct.Book
 
 	orders gather.Queue[*order]
 	alone  map[string]bool // for submit: whose directives Slurm does not take for an array
@@ -127,6 +136,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	})
 	r.client.Sh, r.client.Patience = r.Sh, c.Patience
 	r.queue.ask = r.client.Queue
+	r.book.Ask, r.book.Interval, r.book.Delay, r.book.Log = r.client.Accounts, c.Interval, maxDoubt, r.Log
 	if err := r.Make(ctx); err != nil {
 		return nil, err
 	}
@@ -153,6 +163,8 @@ type place struct {
 type launch struct {
 	runner.Handle
 	place
+	record sacct.Record // what the accounts say; zero: nothing
+	open   bool         // they may yet say something
 }
 
 func (l *launch) armed() time.Time { return time.UnixMilli(l.Armed) }
@@ -295,20 +307,18 @@ func (r *Runner) known(ctx context.Context, k runner.Key, dir string) (f runner.
 			return f, false, job.Errorf(job.Corrupt, "%s holds %q", m.Own("take"), take)
 		}
 	}
-	at := place{Dir: dir, Name: nameOf(t)}
-	if len(t.Rest) > 3 {
-		at.ID = t.Rest[0]
-		at.Armed, err = strconv.ParseInt(t.Rest[2], 10, 64)
-	}
+	at, err := placeOf(t)
+	at.Dir = dir
 	return runner.Fate{Started: err == nil, Handle: r.Handle(k, t.Token, at)}, false, err
 }
 
-// nameOf returns the name in Slurm of a launch that was taken.
-func nameOf(t spool.Taker) string {
+// placeOf returns where a launch is that was taken, but for its folder.
+func placeOf(t spool.Taker) (at place, err error) {
 	if len(t.Rest) > 3 {
-		return t.Rest[3]
+		at.ID, at.Name = t.Rest[0], t.Rest[3]
+		at.Armed, err = strconv.ParseInt(t.Rest[2], 10, 64)
 	}
-	return ""
+	return at, err
 }
 
 // whereOf says where a launch runs that was taken; "" if its script does not tell.

@@ -851,7 +851,7 @@ func (p *pair) step() {
 			n := store.NewEvent{
 				Tenant: p.tenant(), Job: ids[0], By: "ann",
 				Cause: pick(p, job.CauseUser, job.CauseJob), Launch: p.IntN(2), Epoch: int64(p.IntN(4)),
-				CustomEvent: job.CustomEvent{Name: "x", Message: "m", Data: p.raw()},
+				CustomEvent: job.CustomEvent{Name: "x", Message: "m", Data: p.raw(), Key: pick(p, "", "", "a", "b")},
 			}
 			of(p, "add event", func(s store.Store) (with[store.Event], error) { return both(s.AddEvent(ctx, n)) })
 		}

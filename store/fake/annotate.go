@@ -51,6 +51,11 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, st
 		if r == nil || r.Tenant != n.Tenant {
 			return e, store.NoJob(n.Job)
 		}
+		for at, there := range t.history(r) {
+			if n.Key != "" && there.key == n.Key {
+				return answered(at, there), n.Repeats(&there.Event)
+			}
+		}
 		if err := n.Allowed(&r.Job); err != nil {
 			return e, err
 		}
@@ -65,6 +70,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, st
 			Custody: r.Custody, Cause: n.Cause,
 			Actor: n.By, Message: n.Message, Data: n.Data,
 		})
+		written.key = n.Key
 		t.swap(r, &next)
 		return answered(next.newest, written), nil
 	})

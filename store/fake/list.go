@@ -108,9 +108,9 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 		return o, err
 	}
 	return ask(ctx, s, func(t *tx) (o store.Overdue, err error) {
-		kept := map[store.Kept]time.Duration{}
+		kept := map[store.Kept]store.Kept{}
 		for _, k := range q.Kept {
-			kept[store.Kept{Tenant: k.Tenant, State: k.State}] = k.For
+			kept[k.Of()] = k
 		}
 		var found []store.EndMark
 		for _, r := range t.rows {
@@ -118,10 +118,16 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 				continue
 			}
 			e := store.EndMark{
-				Of: store.Kept{Tenant: r.Tenant, State: r.State}, Ended: r.Ended, Position: store.Position{Ord: int64(r.seq)},
+				Of: store.Kept{Tenant: r.Tenant, State: r.State, Kind: r.Kind}, Ended: r.Ended,
+				Position: store.Position{Ord: int64(r.seq)},
 			}
 			keep, rule := kept[e.Of]
-			if rule && r.Ended.Before(t.now.Add(-keep)) && e.Compare(from) > 0 && !t.owes(r.ID) {
+			if !rule {
+				e.Of.Kind = ""
+				keep, rule = kept[e.Of]
+			}
+			overdue := rule && r.Ended.Before(t.now.Add(-keep.For)) && r.Ended.After(keep.Since)
+			if overdue && e.Compare(from) > 0 && !t.owes(r.ID) {
 				found = append(found, e)
 			}
 		}

@@ -59,6 +59,7 @@ type event struct {
 	tenant string
 	before int         // the place of the event before it of the same job; 0: it is the first
 	change *job.Change // if it is the last entry of a change by a session or a duty: that change, as it was asked for
+	key    string
 }
 
 type (

@@ -96,7 +96,7 @@ func (m *annotations) queries(tenant string) []*query {
 		do(`UPDATE pawl.ended e SET hidden = ($2::bool[])[array_position($1::uuid[], e.id)]
 			WHERE e.id = ANY ($1::uuid[]) AND e.hidden <> ($2::bool[])[array_position($1::uuid[], e.id)]`, ids,
 			values(m.jobs, func(j **job.Job) bool { return (*j).Hidden })),
-		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1)`, ids),
+		do(`DELETE FROM pawl.labels l WHERE l.job = ANY ($1) AND NOT starts_with(l.key, $2)`, ids, store.IndexKey("")),
 		do(`INSERT INTO pawl.labels (tenant, key, value, created, job)
 			SELECT $1, u.key, u.value, s.created, u.job
 				FROM unnest($2::text[], $3::text[], $4::uuid[]) u(key, value, job)
@@ -114,6 +114,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		eff = store.Effects{}
 		var j *job.Job
 		var told int
+		var before *store.Event
 		err := t.send(
 			do(`SELECT FROM pawl.jobs j WHERE j.id = $1 AND j.tenant = $2 FOR NO KEY UPDATE`, [16]byte(n.Job),
 				n.Tenant),
@@ -123,7 +124,12 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 				row := r.row()
 				j = &row
 				return nil
-			}, [16]byte(n.Job), n.Tenant))
+			}, [16]byte(n.Job), n.Tenant),
+			read(eventOfKey, func(r *reader) error {
+				there := r.event()
+				before = &there
+				return nil
+			}, [16]byte(n.Job), nonzero(n.Key), n.Tenant))
 		if err != nil {
 			return err
 		}
@@ -132,6 +138,10 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		}
 		if j.Custody == job.Ready { // a claim that came by meanwhile passed over it
 			eff.Add(j)
+		}
+		if before != nil {
+			e = *before
+			return n.Repeats(&e.Event)
 		}
 		if err := n.Allowed(j); err != nil {
 			return err
@@ -150,7 +160,7 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 			return nil
 		}, [16]byte(n.Job), j.N, n.Tenant, j.Epoch, string(j.State), string(j.Custody), string(n.Cause),
 			nonzero(n.By), nonzero(n.Message),
-			document(n.Data), n.Name))
+			document(n.Data), n.Name, nonzero(n.Key)))
 	})
 	if err != nil {
 		return store.Event{}, eff, err

@@ -90,6 +90,7 @@ type enqueuedTask struct {
 	Fingerprint string            `json:"fingerprint,omitempty"`
 	Trace       string            `json:"trace,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	Index       map[string]string `json:"index,omitempty"` // by argument
 	Notes       string            `json:"notes,omitempty"`
 	Request     string            `json:"request"`
 	Delay       int64             `json:"delay,omitempty"` // microseconds
@@ -129,7 +130,8 @@ func enqueued(sub *store.Submission) ([]byte, error) {
 		}
 		t := enqueuedTask{
 			ID: j.ID, Owner: j.Owner, Kind: j.Kind, Name: j.Name, Stem: j.Stem(), Queue: j.Queue, Priority: j.Priority,
-			MaxAttempts: j.MaxAttempts, ExternalID: j.ExternalID, Trace: j.Trace, Labels: j.Labels, Notes: string(j.Notes),
+			MaxAttempts: j.MaxAttempts, ExternalID: j.ExternalID, Trace: j.Trace, Labels: j.Labels, Index: n.Index,
+			Notes:   string(j.Notes),
 			Request: string(j.Request), Delay: max(0, n.Delay).Microseconds(), Due: instant(j.Due), Ties: j.Ties,
 			Limits: j.Limits, Optional: n.Optional, Order: j.Order, Rank: j.Rank,
 		}

@@ -152,6 +152,9 @@ ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
 	newestEvent = `SELECT v.ord FROM pawl.events v WHERE v.tenant = $1 AND ` + committed +
 		` ORDER BY v.ord DESC LIMIT 1`
 
+	eventOfKey = `SELECT ` + eventColumns + ` FROM pawl.events v
+		WHERE v.job = $1 AND v.key = $2 AND v.tenant || '' = $3`
+
 	eventsBehind = `v.tenant = $1 AND v.ord >= $2 AND (v.ord, v.job, v.n, v.sub) > ($2, $3, $4, $5) AND ` + committed
 
 	eventsOfOne = `SELECT ` + eventColumns + ` FROM pawl.events v

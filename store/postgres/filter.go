@@ -41,13 +41,21 @@ var (
 // looksAtSpec reports whether a term looks at the spec.
 func looksAtSpec(t *job.Term) bool {
 	_, label := t.Label()
-	return label || inSpec[t.Field] != ""
+	_, arg := t.Arg()
+	return label || arg || inSpec[t.Field] != ""
 }
 
 // holds returns the condition that a term holds for the spec s or the moving part j, just as
 // [job.Filter.Match] decides it. It is not for the terms that a search decides by itself: those of
 // state, custody, created and hidden.
 func (p *params) holds(t *job.Term) string {
+	if field, ok := t.Arg(); ok {
+		fits := "(pawl.arg_key(s.request, ?) = ANY (?))"
+		if t.Op == job.IsNot {
+			fits += " IS NOT TRUE" // also where PostgreSQL cannot read the argument
+		}
+		return p.use("s.kind <> '"+job.KindApp+"' AND "+fits, field, t.ArgsKeys())
+	}
 	column := inSpec[t.Field]
 	if !looksAtSpec(t) {
 		column = inMoving[t.Field]

@@ -240,8 +240,8 @@ WITH x AS MATERIALIZED (
 ), told AS (
 	UPDATE pawl.jobs j SET told = told + 1, ord = greatest(j.ord, x.ord) FROM x WHERE j.id = $1 RETURNING j.ord, x.now
 )
-INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, cause, actor, message, data, name)
+INSERT INTO pawl.events (job, n, sub, tenant, ord, epoch, state, custody, at, cause, actor, message, data, name, key)
 SELECT $1, $2, (SELECT coalesce(max(v.sub), 0) + 1 FROM pawl.events v WHERE v.job = $1 AND v.n = $2), $3,
 	told.ord, $4, $5, $6, told.now, $7, $8, $9,
-	$10::json, $11
+	$10::json, $11, $12
 FROM told RETURNING sub, at, ord`

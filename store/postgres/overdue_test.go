@@ -35,7 +35,7 @@ func TestOverdueReads(t *testing.T) {
 	looked := func(hours, limit int) (read int) {
 		t.Helper()
 		rows, err := admin.Query(t.Context(), fmt.Sprintf(`EXPLAIN (ANALYZE) EXECUTE overdue ('{acme,acme,b}', '{FINISHED,FAILED,FINISHED}', '{%d h,1h,1h}',
-			'{-infinity,-infinity,-infinity}', '{-infinity,-infinity,-infinity}', array_fill('00000000-0000-0000-0000-000000000000'::uuid, '{3}'), %d)`, hours, limit),
+			'{-infinity,-infinity,-infinity}', '{-infinity,-infinity,-infinity}', array_fill('00000000-0000-0000-0000-000000000000'::uuid, '{3}'), %d, '{"","",""}', '{"","",""}')`, hours, limit),
 			pgx.QueryExecModeSimpleProtocol)
 		if err != nil {
 			t.Fatal(err)

@@ -125,6 +125,12 @@ func (s *search) leads() []lead {
 			leads = append(leads, l)
 			continue
 		}
+		if _, ok := t.Arg(); ok {
+			if l.sources = s.byArg(t); l.sources != nil {
+				leads = append(leads, l)
+			}
+			continue
+		}
 		switch t.Field {
 		case "id":
 			l.exact, l.sources = true, []source{{
@@ -169,6 +175,27 @@ func (s *search) leads() []lead {
 		leads = append(leads, s.byPlace())
 	}
 	return leads
+}
+
+// byArg finds the jobs of a kind by an argument: from some time on by the index that the kind has
+// of it, which knows nothing of hidden, and before that by the kind.
+func (s *search) byArg(t *job.Term) (found []source) {
+	field, _ := t.Arg()
+	kind := s.filter.Kind()
+	if t.From.IsZero() || kind == "" {
+		return nil
+	}
+	for _, key := range t.ArgsKeys() {
+		found = append(found, source{
+			table: "labels", where: `tenant = ? AND key = ? AND value = ? AND created >= ?
+				AND NOT (SELECT hidden FROM pawl.specs WHERE id = labels.job)`,
+			args: []any{s.tenant, store.IndexKey(field), key, t.From}, order: []string{"created", "job"},
+		})
+	}
+	return append(found, source{
+		table: "specs", where: "tenant = ? AND NOT hidden AND kind = ? AND created < ?", args: []any{s.tenant, kind, t.From},
+		order: submission, rest: true,
+	})
 }
 
 // unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by

@@ -104,10 +104,25 @@ func (s *Store) Unattended(ctx context.Context) (found store.Unattended, err err
 		}, store.MostUnserved), read(unwatched, func(r *reader) error {
 			found.Unwatched = append(found.Unwatched, store.Unwatched{Watch: r.text(), Jobs: r.int()})
 			return nil
-		}, store.MostUnserved, job.WatchDuty("")))
+		}, store.MostUnserved, job.WatchDuty("")), read(longOpen, func(r *reader) error {
+			found.Open = append(found.Open, store.OpenTransaction{PID: r.int(), Application: r.text(), Since: r.time()})
+			return nil
+		}, s.writers(), store.LongOpen, store.MostUnserved))
 	})
 	return found, err
 }
+
+// longOpen looks at the locks ($1: see [Store.writers]) of transactions that are old ($2) and have
+// written something. Mostly there are none. Of other roles it sees those that this one may see.
+const longOpen = `
+SELECT a.pid, coalesce(a.application_name, ''), a.xact_start FROM (
+	SELECT s.pid, s.application_name, s.xact_start FROM pg_stat_activity s
+	WHERE s.datname = current_database() AND s.backend_xid IS NOT NULL AND s.xact_start < pawl.clock() - $2::interval
+	OFFSET 0
+) a
+WHERE EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.classid = 0
+	AND l.objid = $1::bigint AND l.objsubid = 1 AND l.granted)
+ORDER BY a.xact_start, a.pid LIMIT $3`
 
 // unwatched goes along the index of what is watched, a step for each watch; $1 is how many of them,
 // and how many jobs of each, are looked at, and $2 how the names of their duties begin.

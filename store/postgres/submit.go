@@ -292,7 +292,7 @@ func (l *labelRows) add(id job.ID, labels map[string]string) {
 
 func (in *insertion) labels() (l labelRows) {
 	for _, n := range in.jobs {
-		l.add(n.Job.ID, n.Job.Labels)
+		l.add(n.Job.ID, n.LabelRows())
 	}
 	return l
 }

@@ -124,6 +124,20 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 		if r == nil || r.Tenant != n.Tenant {
 			return store.NoJob(n.Job)
 		}
+		if n.Key != "" {
+			there := false
+			err := t.query(eventOfKey, func(v []driver.Value) error {
+				written, there = eventOf(v), true
+				written.Data = slices.Clone(written.Data)
+				return nil
+			}, r.seq, n.Key)
+			if err == nil && there {
+				err = n.Repeats(&written.Event)
+			}
+			if err != nil || there {
+				return err
+			}
+		}
 		if err := n.Allowed(&r.Job); err != nil {
 			return err
 		}
@@ -146,7 +160,8 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (e store.Event, 
 				written.Sub, written.Cursor = v[0].(int64), store.EventCursor{Ord: v[1].(int64)}.String()
 				return nil
 			}, r.seq, r.N, r.seq, r.N, r.Epoch, string(r.State), string(r.Custody), micros(t.now), string(n.Cause),
-			optional(n.By), optional(n.Message), document(n.Data), n.Name)
+			optional(n.By), optional(n.Message), document(n.Data), n.Name,
+			optional(n.Key))
 	})
 	if err != nil {
 		return e, eff, err

@@ -277,8 +277,9 @@ func inserting(columns, values string) string {
 }
 
 // addEvent writes an event of a user, or of the job itself, that is no change of the job.
-const addEvent = `INSERT INTO events (job, n, sub, epoch, state, custody, at, cause, actor, message, data, name)
-	VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?)
+const addEvent = `INSERT INTO events (job, n, sub, epoch, state, custody, at, cause, actor, message, data, name,
+		key)
+	VALUES (?, ?, (SELECT coalesce(max(sub), 0) + 1 FROM events WHERE job = ? AND n = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 	RETURNING sub, seq`
 
 // keepJob and keepEvent make rows of nobody, which keep the highest numbers from being given again:

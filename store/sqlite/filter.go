@@ -1,8 +1,13 @@
 package sqlite
 
 import (
+	"database/sql/driver"
+	"encoding/json"
 	"strings"
+	"sync"
 	"time"
+
+	"modernc.org/sqlite"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -35,6 +40,11 @@ var words = map[string]string{
 // where adds to c that a term holds for the job j with the spec s, just as [job.Filter.Match]
 // decides it. It reports whether the spec is looked at.
 func (c *cond) where(t *job.Term) (spec bool) {
+	if field, ok := t.Arg(); ok {
+		list, args := texts(t.ArgsKeys())
+		c.and("j.kind <> '"+job.KindApp+"' AND arg_key(s.request, ?) "+in(t.Op)+list, append([]any{field}, args...)...)
+		return true
+	}
 	if key, ok := t.Label(); ok {
 		label := `json_extract(s.labels, '$."` + key + `"')` // of a key's characters none means anything there
 		switch list, args := texts(t.Values); t.Op {
@@ -68,6 +78,19 @@ func (c *cond) where(t *job.Term) (spec bool) {
 	}
 	return false
 }
+
+// withFunctions gives the databases of this process the function arg_key(request, field), which is
+// [job.Spec.ArgsKey] of a field of a request's arguments.
+var withFunctions = sync.OnceValue(func() error {
+	return sqlite.RegisterDeterministicScalarFunction("arg_key", 2,
+		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			var s job.Spec
+			if json.Unmarshal([]byte(text(args[0])), &s) != nil {
+				return "", nil // what is no spec has no argument
+			}
+			return s.ArgsKey(text(args[1]))
+		})
+})
 
 func in(op job.Op) string {
 	if op == job.IsNot {

@@ -150,8 +150,11 @@ func (s *Store) bound(ctx context.Context, sr *search) error {
 	sr.least, sr.most = 1, sr.all
 	first := sr.since
 	var last time.Time
+	var indexed time.Time
 	for i := range sr.filter {
 		switch t := &sr.filter[i]; {
+		case t.From.After(indexed):
+			indexed = t.From
 		case t.Field != "created":
 		case t.Op == job.More || t.Op == job.AtLeast:
 			if at := t.Time(); at.After(first) {
@@ -161,6 +164,11 @@ func (s *Store) bound(ctx context.Context, sr *search) error {
 			if at := t.Time(); last.IsZero() || at.Before(last) {
 				last = at
 			}
+		}
+	}
+	if !indexed.IsZero() {
+		if sr.indexed, err = s.firstSince(ctx, sr.all, indexed.UnixMicro()); err != nil {
+			return err
 		}
 	}
 	if !first.IsZero() {

@@ -39,6 +39,36 @@ func TestPlansOfLists(t *testing.T) {
 	}
 }
 
+// By an argument that the kind has an index of, only the jobs that have it are read.
+func TestPlansOfArguments(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	fill(t, s, 3*sample)
+	err := s.do(t.Context(), func(tx *tx) error {
+		_, err := tx.exec(`UPDATE labels SET value = 'x' WHERE key = 'args:n' AND job % 20 <> 0`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := job.Where("kind", "k").And("args.n", job.Is, "7")
+	f[1].From = time.Unix(1, 0)
+	for _, by := range []store.Sort{store.Newest, store.Oldest} {
+		q := store.Query{Tenant: "t", Filter: f, Sort: by, Limit: 10}
+		for page := 1; page < 3; page++ {
+			s.reads.stmts = nil
+			got, err := s.List(t.Context(), q)
+			if err != nil || len(got.Jobs) != q.Limit || got.Next == "" {
+				t.Fatalf("page %d: %d jobs, %v", page, len(got.Jobs), err)
+			}
+			q.Cursor = got.Next
+			checkPage(t, s, page > 1)
+			if _, steps := planOfPage(t, s); !strings.Contains(strings.Join(steps, "\n"), "SEARCH l ") {
+				t.Errorf("page %d by %s is read so:\n%s", page, by, strings.Join(steps, "\n"))
+			}
+		}
+	}
+}
+
 // Of a group that has few of the blocked jobs those of the group are read and sorted; of one that has many a page is read as others are, from
 // all that are blocked.
 func TestPlansOfGroups(t *testing.T) {
@@ -81,13 +111,14 @@ func TestPlansOfGroups(t *testing.T) {
 // fill submits n jobs that every one of the filters above finds.
 func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
+	seven := job.Where("args.n", "7")[0].ArgsKeys()[0]
 	for n > 0 {
 		sub := store.Submission{Tenant: "t"}
 		for range min(n, 1000) {
 			sub.Jobs = append(sub.Jobs, store.New{Job: job.Job{
 				ID: job.NewID(), Owner: "o", Kind: "k", Name: "n", Queue: "q", App: "a", Priority: 5, MaxAttempts: 1, Request: []byte(`{}`),
 				Labels: map[string]string{"a": "1"},
-			}})
+			}, Index: map[string]string{"n": seven}})
 		}
 		if _, _, err := s.Submit(t.Context(), sub); err != nil {
 			t.Fatal(err)

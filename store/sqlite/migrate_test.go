@@ -103,7 +103,7 @@ func TestNextVersion(t *testing.T) {
 // down takes the database of a folder that nobody has open back to a version.
 func down(t *testing.T, dir string, migrations fs.FS, version int64) {
 	t.Helper()
-	db, err := openWriter(filepath.Join(dir, File))
+	db, err := openWriter(filepath.Join(dir, File), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	rules := slices.SortedFunc(slices.Values(q.Kept), store.Kept.Compare)
 	now := s.now()
 	for _, k := range rules {
-		at := store.EndMark{Of: k}
+		at := store.EndMark{Of: k.Of(), Ended: k.Since}
 		switch k.Compare(from.Of) {
 		case -1:
 			continue // the cursor has passed it
@@ -31,7 +31,8 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 				Machine: text(v[4]),
 			})
 			at.Ended, at.Ord = instant(v[0]), v[1].(int64)
-		}, k.Tenant, string(k.State), now.Add(-k.For).UnixMicro(), at.Ended.UnixMicro(), at.Ord, int64(limit-len(o.Jobs)))
+		}, k.Tenant, string(k.State), now.Add(-k.For).UnixMicro(), at.Ended.UnixMicro(), at.Ord, int64(limit-len(o.Jobs)),
+			k.Kind, keysDocument(q.Own(k)))
 		if err != nil {
 			return store.Overdue{}, err
 		}
@@ -43,14 +44,17 @@ func (s *Store) Overdue(ctx context.Context, q store.OverdueQuery) (o store.Over
 	return o, nil
 }
 
-// overdue reads what ended in a state before a time (?1 to ?3) and stands behind a mark (?4, ?5),
-// in the order of the ends, from one index for what is hidden and one for what is not.
+// overdue reads what ended in a state before a time (?1 to ?3), stands behind a mark (?4, ?5), and
+// is of a kind (?7) or, where that is empty, of none of some (?8), in the order of the ends, from
+// one index for what is hidden and one for what is not.
 const overdue = `SELECT ended, seq, id, kind, machine FROM (
-		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_ended WHERE ended IS NOT NULL
-			AND hidden = 0` + overdueOf + `
+		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_ended
+			WHERE ended IS NOT NULL AND hidden = 0` + overdueOf + `
 		UNION ALL
-		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_hidden_ended WHERE hidden = 1` + overdueOf + `
+		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_hidden_ended
+			WHERE hidden = 1` + overdueOf + `
 	) ORDER BY ended, seq LIMIT ?6`
 
 const overdueOf = ` AND tenant = ?1 AND state = ?2 AND ended < ?3 AND (ended, seq) > (?4, ?5)
+			AND iif(?7 = '', kind NOT IN (SELECT value FROM json_each(coalesce(?8, '[]'))), kind = ?7)
 			AND NOT EXISTS (SELECT 1 FROM followups f WHERE f.job = jobs.seq)`

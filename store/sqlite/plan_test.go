@@ -569,7 +569,7 @@ func TestPlanOfOverdue(t *testing.T) {
 		return tx.query("EXPLAIN QUERY PLAN "+overdue, func(v []driver.Value) error {
 			plan += text(v[3]) + "\n"
 			return nil
-		}, "t", "FINISHED", int64(0), int64(0), int64(0), int64(1))
+		}, "t", "FINISHED", int64(0), int64(0), int64(0), int64(1), "", nil)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,8 @@ func (s *Store) Find(ctx context.Context, q store.FindQuery) ([]job.Job, error) 
 		return s.watched(ctx, q.Watch, q.Since)
 	case q.Tenant != "":
 		return s.jobs(ctx, byID+` AND j.tenant = ?`, idList(q.IDs), q.Tenant)
+	case len(q.IDs) == 1: // more than twice as fast
+		return s.jobs(ctx, `j.id = ?`, blob(q.IDs[0]))
 	}
 	return s.jobs(ctx, byID, idList(q.IDs))
 }
@@ -42,13 +44,7 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	}
 	err = s.query(ctx, sql, 14, func(v []driver.Value) {
 		after = v[0].(int64)
-		es.Events = append(es.Events, store.Event{Cursor: store.EventCursor{Ord: after}.String(), Event: job.Event{
-			Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])),
-			Custody: job.Custody(text(v[6])),
-			At:      instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])),
-			Message: text(v[11]), Data: raw(v[12]),
-			Name: text(v[13]),
-		}})
+		es.Events = append(es.Events, eventOf(v))
 	}, args...)
 	es.Cursor = store.EventCursor{Ord: after}.String()
 	if err == nil && len(es.Events) == 0 && after > 0 {
@@ -61,9 +57,22 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (es store.Events
 	return es, err
 }
 
+// eventOf reads a row of history.
+func eventOf(v []driver.Value) store.Event {
+	return store.Event{Cursor: store.EventCursor{Ord: v[0].(int64)}.String(), Event: job.Event{
+		Job: id(v[1]), N: v[2].(int64), Sub: v[3].(int64), Epoch: v[4].(int64), State: job.State(text(v[5])),
+		Custody: job.Custody(text(v[6])),
+		At:      instant(v[7]), Cause: job.Cause(text(v[8])), Actor: actor(v[9]), Code: job.Code(text(v[10])),
+		Message: text(v[11]), Data: raw(v[12]),
+		Name: text(v[13]),
+	}}
+}
+
 const (
 	eventColumns = `e.seq, j.id, e.n, e.sub, e.epoch, e.state, e.custody, e.at, e.cause, e.actor, e.code,
 		e.message, e.data, e.name`
+
+	eventOfKey = `SELECT ` + eventColumns + ` FROM events e JOIN jobs j ON j.seq = e.job WHERE e.job = ? AND e.key = ?`
 
 	newestEvent = `SELECT coalesce(max(seq), 0) FROM events`
 

@@ -2,27 +2,25 @@ package sqlite
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
-	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/store"
 )
 
 // Schema returns the version of the schema of the database in dir. Another process may have the
-// database open. Errors are those of [Open] except [job.Newer], and [job.NotFound] if there is no
-// database.
+// database open, unless machines share the file system. Errors are those of [Open] except
+// [job.Newer], and [job.NotFound] if there is no database.
 func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) {
-	path := filepath.Join(dir, File)
-	if _, err := os.Stat(path); err != nil {
-		return v, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
-	}
-	db, err := openReaders(path, 1)
+	lock, db, err := openToRead(dir, 1, folder.Network(dir))
 	if err != nil {
 		return v, err
 	}
+	if lock != nil {
+		defer lock.Close()
+	}
 	defer db.Close()
-	return versionOf(ctx, db, path, migrations)
+	return versionOf(ctx, db, filepath.Join(dir, File), migrations)
 }
 
 // Schema returns the version of the schema. It reads it from the database.

@@ -45,6 +45,7 @@ type search struct {
 	hidden  bool // and those that are
 
 	least, most int64 // seq of the jobs that may be chosen
+	indexed     int64 // the lowest seq that the indexes of arguments have
 	all         int64 // the highest seq of all jobs
 }
 
@@ -78,6 +79,12 @@ func (s *search) leads() []lead {
 				})
 			}
 			leads = append(leads, l)
+			continue
+		}
+		if _, ok := t.Arg(); ok {
+			if l.sources = s.byArg(t); l.sources != nil {
+				leads = append(leads, l)
+			}
 			continue
 		}
 		switch t.Field {
@@ -127,6 +134,30 @@ func (s *search) leads() []lead {
 		leads = append(leads, places)
 	}
 	return leads
+}
+
+// byArg finds the jobs of a kind by an argument: from some time on by the index that the kind has
+// of it, which knows nothing of hidden, and before that by the kind.
+func (s *search) byArg(t *job.Term) (found []source) {
+	field, _ := t.Arg()
+	kind := s.filter.Kind()
+	if t.From.IsZero() || kind == "" {
+		return nil
+	}
+	for _, key := range t.ArgsKeys() {
+		found = append(found, source{
+			table: "labels l", where: cond{
+				"l.tenant = ? AND l.key = ? AND l.value = ? AND l.job >= ? AND NOT (SELECT hidden FROM jobs h WHERE h.seq = l.job)",
+				[]any{s.tenant, store.IndexKey(field), key, s.indexed},
+			},
+			seq: "l.job", join: " CROSS JOIN jobs j ON j.seq = l.job",
+		})
+	}
+	old := jobsBy("jobs_kind", cond{
+		"j.tenant = ? AND j.hidden = 0 AND j.kind = ? AND j.seq < ?", []any{s.tenant, kind, s.indexed},
+	})
+	old.rest = true
+	return append(found, old)
 }
 
 // unindexed are the values that most jobs have. Indexes leave these out: such jobs are found by

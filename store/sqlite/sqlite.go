@@ -13,6 +13,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite" // registers the driver "sqlite" with database/sql
 
 	"github.com/pawl-jobs/pawl/internal/folder"
@@ -51,8 +53,8 @@ type Store struct {
 	migrations fs.FS
 	now        func() time.Time
 	lease      func() time.Time
-	lock       *os.File // nil when read-only
-	write      *writer  // nil when read-only
+	lock       *folder.Lock // nil when another process may have the database, too
+	write      *writer      // nil when read-only
 	read       *sql.DB
 	reads      prepared
 	statements atomic.Int64
@@ -72,6 +74,9 @@ const checkLimit = 64 << 20
 // [job.Locked] if another process has the database, [job.Newer] if a later version wrote it, and
 // [job.Corrupt] if it is damaged.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
+	if err := withFunctions(); err != nil {
+		return nil, err
+	}
 	if o.migrations == nil {
 		o.migrations = migrations
 	}
@@ -90,15 +95,13 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	}
 	path := filepath.Join(dir, File)
 	s.path = path
+	far := folder.Network(dir)
 	if o.ReadOnly {
-		if _, err := os.Stat(path); err != nil {
-			return nil, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
-		}
-		if s.read, err = openReaders(path, o.Readers); err != nil {
+		if s.lock, s.read, err = openToRead(dir, o.Readers, far); err != nil {
 			return nil, err
 		}
 		if err := s.checkVersion(ctx, path); err != nil {
-			s.read.Close()
+			s.Close()
 			return nil, err
 		}
 		return s, nil
@@ -118,14 +121,14 @@ func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := makeFile(path); err != nil {
 		return nil, err
 	}
-	if err := prepareFile(ctx, path, s.migrations); err != nil {
+	if err := prepareFile(ctx, path, far, s.migrations); err != nil {
 		return nil, err
 	}
-	db, err := openWriter(path)
+	db, err := openWriter(path, far)
 	if err != nil {
 		return nil, err
 	}
-	if s.read, err = openReaders(path, o.Readers); err != nil {
+	if s.read, err = openReaders(path, o.Readers, far); err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -199,12 +202,14 @@ func newer(path string, have, want int64) error {
 // opened again.
 func (s *Store) Close() error {
 	s.closed.Store(true)
-	if s.write == nil {
-		return s.read.Close()
+	var err error
+	if s.write != nil {
+		err = s.write.close()
 	}
-	err := s.write.close()
-	s.read.Close()
-	s.lock.Close()
+	err = errors.Join(err, s.read.Close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
 	return err
 }
 
@@ -212,7 +217,29 @@ func (s *Store) Close() error {
 // commit or mark a transaction.
 func (s *Store) Statements() int64 { return s.statements.Load() }
 
-func dsn(path, mode string) string {
+// openToRead opens the database of a folder for reading. Where machines share the file system this
+// process then has it alone.
+func openToRead(dir string, readers int, far bool) (lock *folder.Lock, db *sql.DB, err error) {
+	path := filepath.Join(dir, File)
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, job.Errorf(job.NotFound, "no jobs in folder %s: %w", dir, err)
+	}
+	if far {
+		if lock, err = folder.TakeToRead(dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	db, err = openReaders(path, readers, far)
+	if err != nil && lock != nil {
+		err = errors.Join(err, lock.Close())
+	}
+	return lock, db, err
+}
+
+// dsn names the database. A far one is on a file system that machines share: memory that is mapped
+// from a file is not shared there, so it has a rollback journal in place of the write-ahead log,
+// and this process keeps it locked. A commit is then on disk once the journal is cut, and synced.
+func dsn(path, mode string, far bool) string {
 	v := url.Values{"_txlock": {"immediate"}, "mode": {mode + "c"}}
 	// Each commit walks through the whole cache, so a large one costs more than it saves: the
 	// system's cache is behind it.
@@ -220,18 +247,36 @@ func dsn(path, mode string) string {
 		"busy_timeout(10000)", "journal_mode(wal)", "synchronous(full)", "temp_store(memory)", "cache_size(-8192)",
 		"wal_autocheckpoint(4000)", "journal_size_limit(67108864)", "page_size(8192)",
 	}
+	if far {
+		v.Set("vfs", "unix-excl") // the connections of this process share the lock on the file
+		pragmas[1] = "journal_mode(truncate)"
+	}
 	if mode == "ro" {
 		v.Set("mode", "rw") // a reader of a WAL may have to recover it; query_only keeps it from writing
 		// A page of a list is spread over as many pages of the file as it has jobs. Mapped, they
 		// need not be copied: that is a third of the time.
 		pragmas = []string{"busy_timeout(10000)", "query_only(1)", "cache_size(-16384)", "mmap_size(2147418112)"}
+		if far {
+			pragmas[3] = "mmap_size(0)"
+		}
+		if sealed(path) {
+			v.Set("immutable", "1")
+		}
 	}
 	v["_pragma"] = pragmas
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + v.Encode()
 }
 
-func openWriter(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dsn(path, "rw"))
+// sealed reports whether a database lies in a folder in which nothing can be made, and is whole
+// without its log: SQLite would make that, and the memory that its readers share, to read it.
+func sealed(path string) bool {
+	err := unix.Access(filepath.Dir(path), unix.W_OK)
+	_, noLog := os.Stat(path + "-wal")
+	return (errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS)) && errors.Is(noLog, fs.ErrNotExist)
+}
+
+func openWriter(path string, far bool) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, "rw", far))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -239,8 +284,8 @@ func openWriter(path string) (*sql.DB, error) {
 	return db, nil
 }
 
-func openReaders(path string, n int) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dsn(path, "ro"))
+func openReaders(path string, n int, far bool) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, "ro", far))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -260,8 +305,8 @@ func makeFile(path string) error {
 }
 
 // prepareFile checks an existing database and brings its schema up to date.
-func prepareFile(ctx context.Context, path string, migrations fs.FS) error {
-	db, err := openWriter(path)
+func prepareFile(ctx context.Context, path string, far bool, migrations fs.FS) error {
+	db, err := openWriter(path, far)
 	if err != nil {
 		return err
 	}

@@ -215,7 +215,7 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		seq, string(j.Request), labels, document(j.Notes), fingerprint); err != nil {
 		return store.Submitted{}, err
 	}
-	if err := t.label(r, nil, j.Labels); err != nil {
+	if err := t.label(r, nil, n.LabelRows()); err != nil {
 		return store.Submitted{}, err
 	}
 	if err := t.add(seq, changes{

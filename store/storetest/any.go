@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +25,12 @@ var (
 	anyValues = []string{"", "1", "2", "[1]", "1*"}
 	anyPaths  = []string{"/data", "/scratch", "/home"} // what is full: one group each, of one code
 	anyTexts  = []string{"it did not work", "a\nb", "no [a-z]* here", "ärger"}
-	anyGlobs  = []string{
+	anyArgs   = []string{ // of tasks
+		`{}`, `{"n":1}`, `{"n":1.0}`, `{"n":"1"}`, `{"n":null}`, `{"n":10e-1}`, `{"n":[1,{"b":2,"a":1.50}]}`, `[]`,
+		`{"n":[1,{"a":1.5,"b":2}]}`, `{"n":1e400}`, `{"n":true}`, `{"n":{"m":"x y"}}`, `{"n.m":"x y"}`, `null`,
+	}
+	anyArgValues = []string{"1", "1e0", `"1"`, "null", "true", `[1,{"a":1.5,"b":2}]`, "x y", `{"m":"x y"}`, "1e400", ""}
+	anyGlobs     = []string{
 		"*", "?", "a*", "*b", "a?b", "*[b]", "[a-z]*", "?b?", "**", "*ä*", "*\n*", "a_b", "*%",
 		"1\\*", "",
 	}
@@ -38,9 +44,9 @@ func listAny(w *world) {
 		s, clock := open(parent)
 		defer over(s)
 		m := &world{TB: t, s: s, clock: clock, ctx: parent.Context()}
-		jobs := m.populate(t)
+		jobs, from := m.populate(t)
 		for range 8 {
-			f := anyFilter(t, jobs)
+			f := anyFilter(t, jobs, from)
 			q := store.Query{
 				Tenant: acme, Filter: f, Sort: draw(t, "sort", store.Sorts),
 				Limit: rapid.IntRange(1, len(jobs)+1).Draw(t, "limit"),
@@ -51,10 +57,16 @@ func listAny(w *world) {
 }
 
 // populate makes jobs that differ in everything that a filter can look at, and returns them as they
-// are in the end, in the order of submission.
-func (w *world) populate(t *rapid.T) []job.Job {
+// are in the end, in the order of submission. From some time on all tasks have an index of the
+// argument n.
+func (w *world) populate(t *rapid.T) (_ []job.Job, from time.Time) {
 	var ids []job.ID
-	for i := range rapid.IntRange(1, 25).Draw(t, "jobs") {
+	many := rapid.IntRange(1, 25).Draw(t, "jobs")
+	indexed := rapid.IntRange(0, many).Draw(t, "indexed")
+	for i := range many {
+		if i == indexed {
+			w.clock.Advance(time.Microsecond)
+		}
 		n := newTask(withPriority(rapid.IntRange(4, 6).Draw(t, "priority")), named(draw(t, "name", anyNames)),
 			inQueue(draw(t, "queue", anyQueues)))
 		switch rapid.IntRange(0, 3).Draw(t, "named") {
@@ -66,6 +78,8 @@ func (w *world) populate(t *rapid.T) []job.Job {
 		n.Job.Owner, n.Job.App = draw(t, "owner", anyOwners), draw(t, "app", anyApps)
 		if rapid.Bool().Draw(t, "program") {
 			n.Job.Kind, n.Job.Machine, n.Job.Watch = job.KindApp, machine, machine
+		} else {
+			withArgs(t, &n, draw(t, "args", anyArgs), i >= indexed || rapid.Bool().Draw(t, "too early"))
 		}
 		for _, k := range anyLabels {
 			if rapid.Bool().Draw(t, "labeled") {
@@ -88,7 +102,22 @@ func (w *world) populate(t *rapid.T) []job.Job {
 	for i, id := range ids {
 		jobs[i] = w.job(id)
 	}
-	return jobs
+	if indexed == many {
+		return jobs, jobs[many-1].Created.Add(time.Hour)
+	}
+	return jobs, jobs[indexed].Created
+}
+
+// withArgs gives a task arguments, and perhaps an index of the argument n.
+func withArgs(t *rapid.T, n *store.New, args string, indexed bool) {
+	n.Job.Request = json.RawMessage(`{"kind":"` + n.Job.Kind + `","args":` + args + `}`)
+	if indexed {
+		key, err := (&job.Spec{Args: json.RawMessage(args)}).ArgsKey("n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Index = map[string]string{"n": key}
+	}
 }
 
 // moveAny does something with some jobs.
@@ -131,8 +160,18 @@ func (w *world) step(j job.Job) job.Job {
 	return w.job(j.ID)
 }
 
-// anyFilter returns a filter that chooses some of the jobs, perhaps.
-func anyFilter(t *rapid.T, jobs []job.Job) (f job.Filter) {
+// anyFilter returns a filter that chooses some of the jobs, perhaps. Tasks have an index of the
+// argument n since from.
+func anyFilter(t *rapid.T, jobs []job.Job, from time.Time) (f job.Filter) {
+	if rapid.IntRange(0, 3).Draw(t, "arg") == 0 {
+		field := draw(t, "argument", []string{"n", "n", "n", "n.m", "none"})
+		f = f.And(job.ArgsField+field, draw(t, "is", []job.Op{job.Is, job.Is, job.IsNot}),
+			rapid.SliceOfNDistinct(rapid.SampledFrom(anyArgValues), 1, 3, rapid.ID).Draw(t, "values")...)
+		if field == "n" && rapid.Bool().Draw(t, "of a kind") {
+			f[0].From = from
+			f = f.And("kind", job.Is, task)
+		}
+	}
 	for range rapid.IntRange(0, 3).Draw(t, "terms") {
 		field := rapid.SampledFrom(job.FilterFields).Draw(t, "field")
 		name := field.Name

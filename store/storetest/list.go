@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ var listTests = []test{
 	{"an order that nobody knows", listUnknownOrder},
 	{"cursors of another order and cursors that nobody gave", listBadCursor},
 	{"hidden jobs are left out unless they are asked for", listHidden},
+	{"arguments that a database cannot read spoil no list", listUnreadable},
 	{"a filter whose terms are not all indexed looks back for a week", listWindow},
 	{"pages of one list look back equally far", listWindowStands},
 	{"counts by state", readCount},
@@ -307,6 +309,20 @@ func listHidden(w *world) {
 	}
 	lists("hidden=true")
 	Check(w, w.s, acme)
+}
+
+func listUnreadable(w *world) {
+	var want []job.ID
+	for _, args := range []string{`{"n":"\u0000"}`, `{"n":"\ud800"}`, `{"n":1e400000}`, `{"\u0000":2,"n":2}`, `{"n":1}`} {
+		n := newTask()
+		n.Job.Request = json.RawMessage(`{"kind":"` + task + `","args":` + args + `}`)
+		want = []job.ID{w.add(n)}
+	}
+	f := job.Where("args.n", "1")
+	equal(w, "list", fmtIDs(jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: f}))), fmtIDs(want))
+	if n, err := w.s.Count(w.ctx, acme, f); err != nil || n.States[job.Pending] != 1 {
+		w.Errorf("count: %v, %v", n, err)
+	}
 }
 
 func listWindow(w *world) {

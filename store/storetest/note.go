@@ -17,6 +17,7 @@ var noteTests = []test{
 	{"each event has a cursor, the same however it is read", noteCursors},
 	{"no change is fenced by them", noteFences},
 	{"a change that is repeated behind them is answered as it was", noteRepeats},
+	{"an event with a key is written once", noteOnce},
 	{"who may not write one", noteRefused},
 }
 
@@ -160,6 +161,59 @@ func noteRepeats(w *world) {
 	Check(w, w.s, acme)
 }
 
+func noteOnce(w *world) {
+	session := w.session()
+	w.add(newTask())
+	j := w.claimOne(session)
+	n := note(j.ID, "page")
+	n.Cause, n.Epoch, n.Message, n.Data, n.Key = job.CauseJob, j.Epoch, "seven", json.RawMessage(`{"x": [1]}`), "7"
+	first := w.tell(n)
+	w.tell(note(j.ID, "x"))
+	again := n
+	again.Data = json.RawMessage(`{"x":[1]}`)
+	equal(w, "the answer again", w.tell(again), first)
+
+	// Many say it at once.
+	other := note(j.ID, "many")
+	other.Key = "8"
+	told := make([]store.Event, 6)
+	w.together(len(told), func(i int) (err error) {
+		told[i], _, err = w.s.AddEvent(w.ctx, other)
+		return err
+	})
+	for i := range told {
+		equal(w, "the answer to many", told[i], told[0])
+	}
+	for _, change := range []func(n *store.NewEvent){
+		func(n *store.NewEvent) { n.Message = "eight" },
+		func(n *store.NewEvent) { n.Data = nil },
+		func(n *store.NewEvent) { n.Name = "line" },
+		func(n *store.NewEvent) { n.By = "bob" },
+	} {
+		differs := n
+		change(&differs)
+		_, _, err := w.s.AddEvent(w.ctx, differs)
+		w.kind(err, job.Conflict)
+	}
+	theirs := n
+	theirs.Tenant = "other"
+	_, _, err := w.s.AddEvent(w.ctx, theirs)
+	w.kind(err, job.NotFound)
+
+	same := note(w.add(newTask()), "page")
+	same.Key = "7" // of another job: it is another event
+	w.tell(same)
+
+	w.must(finish(j, by(session)))
+	equal(w, "the answer after the end", w.tell(n), first)
+	var got []string
+	for _, e := range w.events(store.EventQuery{Tenant: acme, Job: j.ID}, 6) {
+		got = append(got, fmt.Sprintf("%d.%d %s", e.N, e.Sub, e.Name))
+	}
+	equal(w, "events", got, []string{"1.0 ", "2.0 ", "2.1 page", "2.2 x", "2.3 many", "3.0 "})
+	Check(w, w.s, acme)
+}
+
 func noteRefused(w *world) {
 	session := w.session()
 	refused := func(what string, n store.NewEvent, kind job.ErrorKind) {
@@ -192,7 +246,7 @@ func noteRefused(w *world) {
 	refused("ended", note(id, "x"), job.Conflict)
 
 	st := w.stand(job.StagingJob, job.Worker)
-	refused("a program that was not launched", own(st.ID, 0, st.Epoch), job.Conflict)
+	refused("a program that was not launched", own(st.ID, 0, 0), job.Conflict)
 	w.wish(job.WishCancel, st.ID)
 	w.end(st.session)
 	st = w.stand(job.Running, job.Monitor)
@@ -203,6 +257,10 @@ func noteRefused(w *world) {
 	w.must(setting(move(st.Job, st.fence, job.Ready, job.Archiving), job.Patch{Over: true}))
 	refused("a launch that is over", own(st.ID, st.Launch, 0), job.Conflict)
 	w.tell(note(st.ID, "a user"))
+	held := w.claimOne(st.session)
+	refused("a holder in another epoch", own(st.ID, 0, held.Epoch-1), job.Conflict)
+	refused("a launch that is over, while its end is worked on", own(st.ID, st.Launch, 0), job.Conflict)
+	w.tell(own(st.ID, 0, held.Epoch))
 	Check(w, w.s, acme)
 }
 

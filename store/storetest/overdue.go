@@ -11,6 +11,8 @@ import (
 
 var overdueTests = []test{
 	{"each tenant and state has its time, hidden or not", overdueRules},
+	{"a kind may have a time of its own", overdueKinds},
+	{"jobs that an earlier look has seen are left out", overdueSince},
 	{"the clock of the database decides", overdueClock},
 	{"a job that owes something is not overdue", overdueOwes},
 	{"pages have each job once, in the order of the ends", overduePages},
@@ -120,6 +122,48 @@ func overdueRules(w *world) {
 	equal(w, "the jobs of five rules", overdueIDs(all),
 		slices.Concat(made[of{acme, job.Canceled}], made[of{acme, job.Finished}], made[of{"other", job.Canceled}]))
 	equal(w, "the jobs of no rule", len(w.overdue(10)), 0)
+}
+
+func overdueKinds(w *world) {
+	want := map[string][]string{}
+	for range 2 {
+		for _, kind := range []string{"a", "b", "c"} {
+			id := w.ended(acme, job.Canceled, ofKind(kind))
+			hidden := w.ended(acme, job.Canceled, ofKind(kind))
+			w.hide(acme, hidden)
+			want[kind] = append(want[kind], id.String(), hidden.String())
+			w.clock.Advance(time.Second)
+		}
+	}
+	w.clock.Advance(24 * time.Hour)
+	rule := func(kind string, kept time.Duration) store.Kept {
+		return store.Kept{Tenant: acme, State: job.Canceled, Kind: kind, For: kept}
+	}
+	for _, limit := range []int{1, 3, 100} {
+		equal(w, "one kind is kept for longer", overdueIDs(w.overdue(limit, rule("", time.Hour), rule("b", 48*time.Hour))),
+			[]string{
+				want["a"][0], want["a"][1], want["c"][0], want["c"][1], want["a"][2], want["a"][3], want["c"][2], want["c"][3],
+			})
+		equal(w, "two kinds are kept for a shorter time",
+			overdueIDs(w.overdue(limit, rule("c", time.Hour), rule("a", time.Hour), rule("", 48*time.Hour))),
+			slices.Concat(want["a"], want["c"]))
+		equal(w, "one kind alone", overdueIDs(w.overdue(limit, rule("b", time.Hour))), want["b"])
+		equal(w, "all have rules", overdueIDs(w.overdue(limit, rule("b", time.Hour), rule("", time.Hour))),
+			slices.Concat([]string{
+				want["a"][0], want["a"][1], want["c"][0], want["c"][1], want["a"][2], want["a"][3], want["c"][2], want["c"][3],
+			}, want["b"]))
+	}
+}
+
+func overdueSince(w *world) {
+	first := w.ended(acme, job.Finished)
+	w.clock.Advance(time.Minute)
+	second := w.ended(acme, job.Finished)
+	w.clock.Advance(24 * time.Hour)
+	kept := store.Kept{Tenant: acme, State: job.Finished, For: time.Hour, Since: w.job(first).Ended.Add(time.Second)}
+	for _, limit := range []int{1, 10} {
+		equal(w, "jobs", overdueIDs(w.overdue(limit, kept)), fmtIDs([]job.ID{second}))
+	}
 }
 
 func overdueClock(w *world) {

@@ -12,25 +12,28 @@ else
 fi) 2>/dev/null </dev/null; true`
 
 // Look reads processes in /proc: those with a number in a list (%[1]s) and those with one above
-// another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). The newest come first,
-// for they are the first to end. Then it awaits so many more (%[5]d), each at the number that the
-// next process gets, and reads them as they start. It expects the tools of the shell of a host.
+// another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). A process with a number
+// far above the newest got it before the numbers began anew: it is only read if the list names it.
+// The newest come first, for they are the first to end. Then it awaits so many more (%[5]d), each
+// at the number that the next process gets, and reads them as they start. It expects the tools of
+// the shell of a host.
 const Look = `(cd /proc && read -r one five fifteen runs last <loadavg &&
 one() {
 	[ -O "$1" ] || { [ %[3]s = 0 ] && [ -d "$1" ]; } || return
 	s= n=; read -r s <"$1/stat"
 	while read -r a b c d e f; do case "$b $c" in "file locks") n=$e; break; esac; done <"$1/limits"
 }
-new= files= dead=" " &&
+later() { [ "$1" -gt %[2]d ] && [ "$1" -le "$top" ]; }
+new= files= dead=" " top=$((last + 1000)) &&
 for p in [0-9]*; do
-	[ "$p" -gt %[2]d ] && s= && read -r s <"$p/stat" && case $s in *") Z "*)
+	later "$p" && s= && read -r s <"$p/stat" && case $s in *") Z "*)
 		set -- ${s##*") "}
 		[ "${18}" = 1 ] && dead="$dead$p " ;;
 	esac
 done
-for p in %[1]s; do [ "$p" -le %[2]d ] && [ -d "$p" ] && new="$new $p"; done
+for p in %[1]s; do later "$p" || { [ -d "$p" ] && new="$new $p"; }; done
 for p in [0-9]*; do
-	[ "$p" -gt %[2]d ] && case $dead in *" $p "*) ;; *) new="$p $new" ;; esac
+	later "$p" && case $dead in *" $p "*) ;; *) new="$p $new" ;; esac
 done
 echo "$last $new"
 for p in $new; do

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
+	"github.com/pawl-jobs/pawl/internal/cli/systems"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
@@ -21,12 +22,12 @@ func applyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make or replace queues, systems, schedules and other documents",
-		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, schedules (jobs on a clock),
-policies (how blocked jobs wait) and the retention (how long jobs are kept after their end). FILE is
-YAML or JSON, and may hold several documents, each with its kind: queue, system, schedule, policy or
+		Long: `Apply creates or replaces the documents that FILE holds: queues, systems, kinds of task, schedules (jobs on
+a clock), policies (how blocked jobs wait) and the retention (how long jobs are kept after their end). FILE is
+YAML or JSON, and may hold several documents, each with its kind: queue, system, kind, schedule, policy or
 retention. All are checked before the first one is applied. A document that is the same already is unchanged. FILE - is standard
 input. A system of kind ssh without host.from and host.keys gets the machine of the folder in
-host.from. See pawl explain queue, system, schedule, policy and retention for the fields; pawl get prints
+host.from. See pawl explain queue, system, kind, schedule, policy and retention for the fields; pawl get prints
 documents as apply takes them.`,
 		Example: `  pawl apply -f site.yaml --dry-run
   pawl apply -f site.yaml
@@ -79,9 +80,6 @@ type document struct {
 	fields map[string]any // without its kind
 	host   map[string]any // of a system that ssh reaches and that does not say from where; a part of fields
 }
-
-// anyMachine stands in a document for the machine of the folder, until that is known.
-const anyMachine = "here"
 
 // placed returns the document as it is applied at a target; nil: none is there yet.
 func (d *document) placed(cmd *cobra.Command, at *target.Target) (json.RawMessage, error) {
@@ -167,7 +165,7 @@ func readDocument(doc json.RawMessage) (document, error) {
 		delete(fields, "kind")
 		d := document{kind: k, fields: fields, host: unplaced(k.kind, fields)}
 		if d.host != nil {
-			d.host["from"] = anyMachine
+			d.host["from"] = systems.Here
 		}
 		doc, err := job.Encode(fields)
 		if err != nil {

@@ -16,6 +16,6 @@ func Commands(more node.More) []*cobra.Command {
 		serveCommand(more), workerCommand(more), workersCommand(), limitsCommand(), recoveryCommand(), systemsCommand(),
 		schedulesCommand(),
 		lsCommand(), applyCommand(), getCommand(), deleteCommand(), enableCommand(), disableCommand(),
-		migrateCommand(), reconcileCommand(),
+		migrateCommand(), reconcileCommand(), unlockCommand(),
 	}
 }

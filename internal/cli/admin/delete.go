@@ -8,17 +8,18 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/cli/jobs"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
+	"github.com/pawl-jobs/pawl/internal/cli/term"
 )
 
 func deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete ended jobs, queues, systems, schedules, other documents",
-		Long: "Delete removes jobs that have ended, or the documents of queues, systems, schedules, policies or the " +
+		Long: "Delete removes jobs that have ended, or the documents of queues, systems, kinds, schedules, policies or the " +
 			"retention, for good.",
 		Example: `  pawl delete job wordcount
   pawl delete queue night`,
-		Args: noSubject,
+		Args: term.NoSubject,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(jobs.DeleteJobCommand())

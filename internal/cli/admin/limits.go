@@ -56,7 +56,7 @@ limits list. With one of the commands below it shows one key, or sets its limit.
 
 ` + keyRule,
 		Example: "  pawl limits",
-		Args:    noSubject,
+		Args:    term.NoSubject,
 	})
 	cmd.AddCommand(limitsListCommand(), limitsShowCommand(), limitsSetCommand(), limitsRemoveCommand())
 	return cmd

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -24,7 +25,12 @@ take from there as an input. The document of the system says in files which fold
 The process that runs jobs looks there, as in pawl systems check.`, job.MaxListed),
 		Example: `  pawl ls system://lab/data
   pawl ls system://lab/data -o json`,
-		Args: cobra.ExactArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no folder is given: write pawl ls system://NAME/PATH; jobs are listed by pawl list")
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			system, name, ok := job.OnSystem(args[0])
 			if !ok || system == "" {

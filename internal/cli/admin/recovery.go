@@ -40,7 +40,7 @@ once, lets its jobs go on without a test, or gives them up.
 		Example: `  pawl recovery
   pawl list --filter group=$(pawl recovery list -o name)
   pawl cancel --filter group=$(pawl recovery list -o name)`,
-		Args: noSubject,
+		Args: term.NoSubject,
 	})
 	cmd.AddCommand(recoveryListCommand(), recoveryShowCommand(),
 		turnCommand(turning{groups.TryNow, service.ActTry, "is tested now"}, "Test now whether blocked jobs may go on",

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/schedule"
 	"github.com/pawl-jobs/pawl/service"
 )
@@ -67,6 +68,16 @@ var resourceKinds = []*resourceKind{
 		switching: [2]string{"launch programs again", "launch no programs: their jobs wait"},
 	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
 		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{hostOf(s)}}
+	}),
+	kindOf(resourceKind{
+		kind: kinds.Document, plural: "kinds", example: "thumbnail", columns: []string{"QUEUE", "TIMEOUT", "SLOTS"},
+		deleting: "Delete removes the document of a kind of task. Its jobs stay as they are. A program that declares the " +
+			"kind makes it again when it starts.",
+		switching: [2]string{"take new jobs again", "take no new jobs"},
+	}, kinds.Parse, (*client.Client).Kinds, func(k *kinds.Kind) resource {
+		set := func(text, none string) string { return term.OrDash(strings.TrimPrefix(text, none)) }
+		cells := []string{term.OrDash(k.Queue), set(k.Timeout.String(), "0s"), set(fmt.Sprint(k.Slots), "0")}
+		return resource{name: k.Name, disabled: k.Disabled, description: k.Description, cells: cells}
 	}),
 	kindOf(resourceKind{
 		kind: job.KindPolicy, plural: "policies", example: "patient", columns: []string{"TESTS", "WAITS"},
@@ -198,33 +209,17 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 	return &k
 }
 
-// noSubject refuses what is none of the commands below a command.
-func noSubject(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
-	meant := ": give one of " + strings.Join(names, ", ")
-	if near := job.Nearest(args[0], names...); near != "" {
-		meant = ": did you mean " + near + "?"
-	}
-	return fmt.Errorf("%s does not know %q%s", cmd.CommandPath(), args[0], meant)
-}
-
 func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "Show queues, systems, schedules, policies or the retention",
-		Long: `Get prints queues, systems, schedules (jobs on a clock), policies (how blocked jobs wait) or retentions
-(for how long jobs are kept), or one of them. With -o yaml or -o json it prints documents that pawl apply takes. (For jobs
-there are pawl list and pawl show.)`,
+		Short: "Show queues, systems, kinds, schedules and other documents",
+		Long: `Get prints queues, systems, kinds of task, schedules (jobs on a clock), policies (how blocked jobs wait)
+or retentions (for how long jobs are kept), or one of them. With -o yaml or -o json it prints documents that pawl apply
+takes. (For jobs there are pawl list and pawl show.)`,
 		Example: `  pawl get queues
   pawl get system local -o yaml
   pawl get retention default`,
-		Args: noSubject,
+		Args: term.NoSubject,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, k := range resourceKinds {
@@ -304,14 +299,14 @@ func (k *resourceKind) switches(disabled bool) string {
 }
 
 func enableCommand() *cobra.Command {
-	return switchCommand("enable", "Let queues, systems, schedules, policies or the retention go on",
+	return switchCommand("enable", "Let queues, systems, kinds, schedules and other documents go on",
 		`Enable takes back what pawl disable did. Jobs that wait for a system go on one after the other, at
 the rate of releases: it is tested at once whether they may.`, false)
 }
 
 func disableCommand() *cobra.Command {
-	return switchCommand("disable", "Stop queues, systems, schedules, policies or the retention",
-		`Disable stops a queue from taking new jobs; those that are there already go on. A system takes jobs
+	return switchCommand("disable", "Stop queues, systems, kinds, schedules and other documents",
+		`Disable stops a queue or a kind from taking new jobs; those that are there go on. A system takes jobs
 all the same, and launches none of their programs: jobs that are under way are BLOCKED until it is
 enabled, all others wait in the line of the system, and what runs goes on; see pawl recovery list,
 and pawl show JOB. A schedule submits nothing. A policy that is disabled is as if it were not there.
@@ -324,7 +319,7 @@ func switchCommand(name, short, long string, disabled bool) *cobra.Command {
 		Short:   short,
 		Long:    long,
 		Example: "  pawl " + name + " queue night",
-		Args:    noSubject,
+		Args:    term.NoSubject,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, k := range resourceKinds {

@@ -38,7 +38,7 @@ A schedule is a document, as queues are: pawl apply takes it from a file, pawl g
 which is its name, and pawl/due, which is when they were due: pawl list --label pawl/schedule=NAME lists
 them.`,
 		Example: "  pawl schedules",
-		Args:    noSubject,
+		Args:    term.NoSubject,
 	})
 	show := kind.showing()
 	show.Use, show.Example = "show NAME", "  pawl schedules show weekly\n  pawl schedules show weekly -o yaml"

@@ -30,7 +30,7 @@ func workersCommand() *cobra.Command {
 		Long: `Workers lists the processes that run jobs, and those that ended or were lost within an hour; see
 pawl workers list. With one of the commands below it shows one of them, or says what it should do.`,
 		Example: "  pawl workers",
-		Args:    noSubject,
+		Args:    term.NoSubject,
 	})
 	cmd.AddCommand(workersListCommand(), workersShowCommand(),
 		steerCommand("drain", "Let workers claim nothing more", "draining",

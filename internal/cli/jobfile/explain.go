@@ -28,8 +28,8 @@ func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain TOPIC[.FIELD...] | FIELD | CODE",
 		Short: "Explain fields of job files and documents, filters and codes",
-		Long: `Explain prints what there is to know of a job, a queue, a system, a schedule, a policy (how blocked jobs wait)
-or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
+		Long: `Explain prints what there is to know of a job, a queue, a system, a kind of task, a schedule, a policy (how
+blocked jobs wait) or a retention (for how long jobs are kept): its fields, or one of them, with what it takes; of filters:
 their fields and operators; or of codes: why a job ended, or what blocks it, and what to do. A field
 of a job goes without its topic, as messages name it; so does one code, and an exit code of pawl. It
 asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
@@ -365,6 +365,8 @@ fields:
 		t.Row("  "+f.Name, string(f.Type), indexed, f.Doc)
 	}
 	t.Row("  label.KEY", string(job.FieldWord), "indexed", "a label; with = it is looked up over all jobs")
+	t.Row("  args.NAME", string(job.FieldJSON), "", "an argument of a task, such as args.image or args.user.id; 1, 1.0 "+
+		"and \"1\" are found alike; indexed where the document of the kind says so and the filter names the kind")
 	if err := t.Flush(); err != nil {
 		return err
 	}

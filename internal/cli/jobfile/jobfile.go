@@ -18,6 +18,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
@@ -79,6 +80,9 @@ func Read(name string, use Use) (File, error) {
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "./") {
 		return File{}, term.Usagef("job file: %w: give a file, or a command behind --, as in -- %s", err, name)
 	}
+	if errors.Is(err, syscall.EISDIR) {
+		return File{}, term.Usagef("job file: %w: give a file, such as %s", err, filepath.Join(name, "job.yaml"))
+	}
 	if err != nil {
 		return File{}, term.Usagef("job file: %w", err)
 	}
@@ -90,6 +94,11 @@ func Read(name string, use Use) (File, error) {
 			MaxFile))
 	}
 	docs, err := YAMLDocuments(content)
+	if asked, script := bytes.CutPrefix(content, []byte("#!")); script && (err != nil || docs[0][0] == '"') &&
+		!bytes.Contains(bytes.SplitN(asked, []byte("\n"), 2)[0], []byte("pawl")) {
+		return wrong(fmt.Errorf("is a script: give it behind --, as in --here -- %s, or write it below script: | "+
+			"in a job file", path))
+	}
 	if err != nil {
 		return wrong(err)
 	}

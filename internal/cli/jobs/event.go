@@ -29,7 +29,8 @@ func eventCommand() *cobra.Command {
 		Short: "Write an event into the history of a job",
 		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and
 data for programs. Everyone who follows the events sees it. A program that a server runs may write
-events of its own job, $PAWL_JOB_ID: its environment holds the token for that.
+events of its own job, $PAWL_JOB_ID: its environment holds the token for that. The next attempt finds
+the message of its last event named checkpoint in $PAWL_CHECKPOINT.
 
 ` + target.JobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'

@@ -45,6 +45,7 @@ texts are cut; -o wide cuts nothing.
 		Example: `  pawl list --limit 20
   pawl list --state RUNNING,PENDING --label project=x -o name
   pawl list --filter 'owner=ada created>24h' --sort name -o wide
+  pawl list --args 'image=cat.png' --filter 'kind=thumbnail created>30d'
   pawl list --count --filter 'label.project=x'`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -112,8 +113,8 @@ func sortNames() []string {
 
 // A choice is the flags that choose jobs.
 type choice struct {
-	text, name     string
-	states, labels []string
+	text, name           string
+	states, labels, args []string
 }
 
 func (c *choice) flags(cmd *cobra.Command) {
@@ -121,6 +122,7 @@ func (c *choice) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.name, "name", "", "only jobs of this name")
 	cmd.Flags().StringSliceVar(&c.states, "state", nil, "only jobs in this state; may be repeated")
 	cmd.Flags().StringArrayVar(&c.labels, "label", nil, "only jobs with this label, key=value; may be repeated")
+	cmd.Flags().StringArrayVar(&c.args, "args", nil, "only tasks with this argument, name=value; may be repeated")
 	term.CompleteFlag(cmd, "state", stateNames())
 }
 
@@ -149,19 +151,22 @@ func (c *choice) filter() (job.Filter, error) {
 		}
 	}
 	f = append(f, job.WhereState(known...)...)
-	for _, l := range c.labels {
-		k, v, ok := strings.Cut(l, "=")
-		if !ok {
-			return nil, term.Usagef("--label %s is not a label: give key=value", l)
+	for _, flag := range []struct {
+		name, what, field string
+		pairs             []string
+	}{
+		{"--label", "a label: give key=value", job.LabelField, c.labels},
+		{"--args", "an argument: give name=value, such as image=cat.png", job.ArgsField, c.args},
+	} {
+		for _, pair := range flag.pairs {
+			k, v, ok := strings.Cut(pair, "=")
+			one := job.Filter{{Field: flag.field + k, Op: job.Is, Values: []string{v}}}
+			named, err := job.ParseFilter(one.String(), time.Now())
+			if !ok || err != nil {
+				return nil, term.Usagef("%s %s is not %s", flag.name, pair, flag.what)
+			}
+			f = append(f, named...)
 		}
-		named, err := job.ParseFilter(job.Filter{{
-			Field: job.LabelField + k, Op: job.Is,
-			Values: []string{v},
-		}}.String(), time.Now())
-		if err != nil {
-			return nil, term.Usagef("--label %s is not a label: give key=value", l)
-		}
-		f = append(f, named...)
 	}
 	return f, nil
 }
@@ -214,7 +219,11 @@ func printTable(cmd *cobra.Command, page service.Views, f term.Format, q store.Q
 				fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts),
 				j.Created.Local().Format(time.DateTime), term.OrDash(labelText(j.Labels)))
 		}
-		t.Row(append(row, term.Typed(cmd, live.FirstLine(j.Why)))...)
+		why := term.Typed(cmd, live.FirstLine(j.Why))
+		if j.Progress != nil && j.State == job.Running {
+			why = progressText(j.State, j.Progress)
+		}
+		t.Row(append(row, why)...)
 	}
 	if err := t.Flush(); err != nil {
 		return err

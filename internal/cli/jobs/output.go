@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/live"
-	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/service"
 )
 
@@ -68,12 +67,12 @@ func printLog(ctx context.Context, cmd *cobra.Command, at *target.Target, v *ser
 		// is there again.
 		at.Patient()
 		if at.Server == nil && !folder.Shared(at.Dir) { // else others have the jobs
-			n, lost := node.OpenReader(ctx, at.Dir)
+			read, lost := target.OfReader(ctx, at.Dir)
 			if lost != nil {
 				return lost
 			}
-			defer n.Close()
-			at = target.OfNode(n)
+			defer read.Close()
+			at = read
 		}
 		j, lost := at.Job(ctx, v.ID)
 		switch {

@@ -43,6 +43,21 @@ func showCommand() *cobra.Command {
 	return cmd
 }
 
+// progressText says how far a job in a state is. Steps of Pawl's own count bytes.
+func progressText(s job.State, p *job.Progress) string {
+	text := fmt.Sprint(p.Done)
+	if p.Total > 0 {
+		text += fmt.Sprintf(" of %d", p.Total)
+	}
+	if s != job.Running {
+		text += " bytes"
+	}
+	if what := live.Clean(p.What); what != "" {
+		text = what + ", " + text
+	}
+	return text
+}
+
 // printJob prints a job; all is the command that prints it whole.
 func printJob(out io.Writer, v *service.View, remedy, all string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -58,11 +73,10 @@ func printJob(out io.Writer, v *service.View, remedy, all string) error {
 	row("state", term.Colours(out).State(v.State))
 	row("why", term.CleanLines(v.Why))
 	row("what to do", remedy)
-	if p := v.Progress; p != nil && p.Total > 0 {
-		row("progress", fmt.Sprintf("%s, %d of %d bytes", p.What, p.Done, p.Total))
-	} else if p != nil {
-		row("progress", fmt.Sprintf("%s, %d bytes", p.What, p.Done))
+	if p := v.Progress; p != nil {
+		row("progress", progressText(v.State, p))
 	}
+	row("checkpoint", live.Clean(v.Checkpoint))
 	if v.Wish != "" {
 		row("asked for", fmt.Sprintf("%s, by %s", v.Wish, v.WishedBy))
 	}

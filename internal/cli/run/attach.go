@@ -50,7 +50,7 @@ func (r *run) attach(ctx context.Context, signals <-chan os.Signal) (*attachment
 	defer slow.Stop()
 	for begun := time.Now(); ; {
 		s, err := r.serve(ctx)
-		if job.KindOf(err) != job.Locked {
+		if job.KindOf(err) != job.Locked || folder.Away(err) != nil {
 			return s, err
 		}
 		if at, noAnswer := target.OfProcess(ctx, r.dir); noAnswer == nil {
@@ -133,7 +133,7 @@ func (r *run) serve(ctx context.Context) (*attachment, error) {
 }
 
 // alone returns an attachment that reads the folder directly, even if another process runs jobs in
-// it.
+// it, where that can be.
 func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 	if s.node != nil || s.Server != nil {
 		return s, nil
@@ -141,13 +141,13 @@ func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 	if folder.Shared(s.Dir) {
 		return s, nil // others have the jobs
 	}
-	n, err := node.OpenReader(ctx, s.Dir)
+	at, err := target.OfReader(ctx, s.Dir)
 	if err != nil {
 		return s, err
 	}
 	return &attachment{
-		Target: target.OfNode(n), stop: s.stop,
-		leave: func() error { return errors.Join(s.leave(), n.Close()) },
+		Target: at, stop: s.stop,
+		leave: func() error { return errors.Join(s.leave(), at.Close()) },
 	}, nil
 }
 

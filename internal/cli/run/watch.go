@@ -231,7 +231,8 @@ func (r *run) take(ctx context.Context, s *attachment, e job.Event) error {
 		j.logs.finish() // what the program wrote before its end is shown before that
 		j.logs = nil
 	}
-	if !stays && j.since.State == job.Archiving {
+	retried := j.since.State == job.Running && (e.State == job.Pending || e.State == job.Waiting)
+	if !stays && j.since.State == job.Archiving || retried {
 		j.stopped = e.At // what the program left running has been ended, too
 	}
 	if e.State.Terminal() || len(r.order) <= mostClose {
@@ -241,28 +242,25 @@ func (r *run) take(ctx context.Context, s *attachment, e job.Event) error {
 		}
 		r.show(&v)
 	}
+	begins := job.Begins(j.since.State, e.State) && r.followed() < mostFollowed
+	if begins && e.State != job.Running { // it has ended, too: what it wrote is shown before that
+		if err := r.follow(ctx, s, e); err != nil {
+			return err
+		}
+	}
+	if e.State != job.Running && j.logs != nil {
+		j.logs.finish()
+		j.logs = nil
+	}
 	if e.State.Terminal() && j.stream != nil {
 		j.stream.rest(ctx)
 		j.stream = nil
 	}
 	r.view.Event(e)
-	if s.Server != nil || j.far {
-		if e.State == job.Running && j.stream == nil && r.followed() < mostFollowed {
-			var err error
-			if j.stream, err = r.streamLogs(ctx, s, e.Job); err != nil {
-				return err
-			}
-		}
-	} else if e.State == job.Running && !stays && r.followed() < mostFollowed {
-		logs, err := r.logsOf(ctx, s, e, j.stopped)
-		if err != nil {
+	if begins && e.State == job.Running {
+		if err := r.follow(ctx, s, e); err != nil {
 			return err
 		}
-		j.logs = &follower{
-			line: func(l string) { r.view.Log(e.Job, l) },
-			part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref,
-		}
-		j.logs.follow(logs)
 	}
 	j.state = e.State
 	if !stays {
@@ -270,6 +268,27 @@ func (r *run) take(ctx context.Context, s *attachment, e job.Event) error {
 	} else {
 		j.since.N = e.N
 	}
+	return nil
+}
+
+// follow begins to show what the program writes that began with event e.
+func (r *run) follow(ctx context.Context, s *attachment, e job.Event) (err error) {
+	j := r.jobs[e.Job]
+	if s.Server != nil || j.far {
+		if j.stream == nil {
+			j.stream, err = r.streamLogs(ctx, s, e.Job)
+		}
+		return err
+	}
+	logs, err := r.logsOf(ctx, s, e, j.stopped)
+	if err != nil {
+		return err
+	}
+	j.logs = &follower{
+		line: func(l string) { r.view.Log(e.Job, l) },
+		part: func(l string) { r.view.Last(e.Job, l) }, name: j.ref,
+	}
+	j.logs.follow(logs)
 	return nil
 }
 
@@ -302,7 +321,7 @@ func (r *run) progress(ctx context.Context, s *attachment) {
 	}
 	asked := 0
 	for _, id := range r.order {
-		if st := r.jobs[id].state; st != job.StagingInputs && st != job.Archiving {
+		if st := r.jobs[id].state; st != job.StagingInputs && st != job.Running && st != job.Archiving {
 			continue
 		}
 		if asked++; asked > mostProgress {

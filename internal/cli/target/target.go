@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/folder"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -82,12 +84,43 @@ func Open(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.OpenReader(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	return OfNode(n), nil
+	return OfReader(ctx, dir)
 }
+
+// OfReader is the target of a folder that is only read: its database, beside a process that may run
+// jobs there. Where machines share its file system that process is asked, if there is one.
+func OfReader(ctx context.Context, dir string) (*Target, error) {
+	if !folder.Network(dir) {
+		n, err := node.OpenReader(ctx, dir)
+		if err != nil {
+			return nil, err
+		}
+		return OfNode(n), nil
+	}
+	for until := time.Now().Add(readerPatience); ; {
+		if at := ofFolder(ctx, dir); at != nil {
+			return at, nil
+		}
+		n, err := node.OpenReader(ctx, dir)
+		switch {
+		case err == nil:
+			return OfNode(n), nil
+		case job.KindOf(err) != job.Locked, folder.Away(err) != nil, time.Now().After(until):
+			return nil, err
+		}
+		select {
+		case <-time.After(readerRetry):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// A process that begins or ends has its folder for a moment without listening.
+const (
+	readerPatience = 10 * time.Second
+	readerRetry    = 20 * time.Millisecond
+)
 
 // OpenProcess opens the target of a server, or of a process that has the folder; nil: there is
 // none.
@@ -103,12 +136,17 @@ func OpenProcess(ctx context.Context, cmd *cobra.Command) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ofFolder(ctx, dir), nil
+}
+
+// ofFolder is the target of the process that has a folder; nil: nobody listens there.
+func ofFolder(ctx context.Context, dir string) *Target {
 	process, err := node.Reach(ctx, dir)
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // nobody listens there
+		return nil
 	}
 	r := &folderTransport{process: process, dir: dir}
-	return &Target{Client: client.New(r), Dir: dir, process: true, release: r.close}, nil
+	return &Target{Client: client.New(r), Dir: dir, process: true, release: r.close}
 }
 
 // OpenWriting opens the target of a command that makes something that was not there, the folder too
@@ -154,18 +192,8 @@ func (at *Target) MakeWritable(ctx context.Context, o node.Options) error {
 	if at.process || at.Node != nil {
 		return nil
 	}
-	var other *Target
-	n, err := node.Open(ctx, at.Dir, o)
-	switch {
-	case err == nil:
-		other = OfNode(n)
-		other.Node = n
-	case job.KindOf(err) == job.Locked:
-		var noAnswer error
-		if other, noAnswer = OfProcess(ctx, at.Dir); noAnswer != nil { // else it has just begun
-			return job.Errorf(job.Locked, "%w, which cannot be asked (%w): stop it and try again", err, noAnswer)
-		}
-	default:
+	other, err := takeOrReach(ctx, at.Dir, o)
+	if err != nil {
 		return err
 	}
 	if err := at.Close(); err != nil {
@@ -173,6 +201,27 @@ func (at *Target) MakeWritable(ctx context.Context, o node.Options) error {
 	}
 	*at = *other
 	return nil
+}
+
+// takeOrReach takes a folder, or reaches the process that has it.
+func takeOrReach(ctx context.Context, dir string, o node.Options) (*Target, error) {
+	var other *Target
+	var noAnswer error
+	n, err := node.OpenSoon(ctx, dir, o, func() error {
+		other, noAnswer = OfProcess(ctx, dir)
+		return noAnswer
+	})
+	switch {
+	case err == nil:
+		at := OfNode(n)
+		at.Node = n
+		return at, nil
+	case other != nil:
+		return other, nil
+	case noAnswer != nil:
+		err = job.Errorf(job.Locked, "%w, which cannot be asked (%w): stop it and try again", err, noAnswer)
+	}
+	return nil, err
 }
 
 // processTries take about a second; see [client.Client.Trying].

@@ -60,7 +60,7 @@ func Rows(ctx context.Context, dsn, folder string, patience time.Duration) (all 
 // Temporary files may stay in the folder of a job that did not finish, with the rest of what it
 // left.
 func Folder(dir, tenant string, found func(name string)) error {
-	for _, name := range []string{"ends", "work/.archiving"} {
+	for _, name := range []string{"ends", "slurm-ends", "work/.archiving"} {
 		list, err := os.ReadDir(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was ever there
 			return err
@@ -68,7 +68,7 @@ func Folder(dir, tenant string, found func(name string)) error {
 		for _, e := range list {
 			// In the folder of ends, rooms go with the folders of jobs, and others are notes of
 			// watches.
-			if name != "ends" || !strings.HasPrefix(e.Name(), ".") {
+			if name == "work/.archiving" || !strings.HasPrefix(e.Name(), ".") {
 				found(filepath.Join(dir, name, e.Name()))
 			}
 		}
@@ -82,7 +82,7 @@ func Strays(dir, tenant string, found func(name string)) error {
 		switch {
 		case err != nil:
 			return err
-		case name == filepath.Join(dir, "work", tenant):
+		case filepath.Base(name) == tenant && filepath.Base(filepath.Dir(name)) == "work":
 			return fs.SkipDir
 		case files.Temporary(name), strings.HasSuffix(name, ".new"), strings.HasPrefix(d.Name(), ".pawl-"):
 			found(name)

@@ -309,8 +309,8 @@ func (c *checker) folders() {
 			c.breaks("folder: %v", err)
 		}
 	}
-	if far := c.farFolder(); far != "" {
-		if err := checks.Folder(far, tenant, c.farLeft); err != nil {
+	if far := c.farPrograms(); far != "" {
+		if err := checks.Folder(c.folder(far), tenant, c.farLeft); err != nil {
 			c.breaks("folder: %v", err)
 		}
 	}
@@ -330,7 +330,7 @@ func (c *checker) folders() {
 			work := filepath.Join(c.folder(m), "work", tenant, j.ID.String())
 			switch _, err := os.Lstat(work); {
 			case os.IsNotExist(err):
-			case m != home && m != farName || c.h.far != nil && m == home:
+			case m != home && m != c.farPrograms() || c.farPrograms() != "" && m == home:
 				c.breaks("stranger: job %s is of machine %s, and %s is there (%v)", j.ID, home, work, err)
 			case j.State == job.Finished:
 				c.breaks("work_left: job %s is FINISHED, and %s is there (%v)", j.ID, work, err)
@@ -344,8 +344,8 @@ func (c *checker) folders() {
 
 // workers returns the folders below which programs ran.
 func (c *checker) workers() []string {
-	if c.h.far != nil {
-		return append(c.h.machines(), farName)
+	if far := c.farPrograms(); far != "" {
+		return append(c.h.machines(), far)
 	}
 	return c.h.machines()
 }

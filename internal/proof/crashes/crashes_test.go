@@ -145,8 +145,15 @@ func TestCrashesOfThree(t *testing.T) {
 // TestCrashesOverSSH is a short form of what "make crashes DB=ssh" does: it goes to a few points,
 // which are others each time.
 func TestCrashesOverSSH(t *testing.T) {
+	crashesElsewhere(t, overSSH(testenv.SSHD(t, testenv.SSHOptions{})))
+}
+
+// TestCrashesUnderSlurm is a short form of what "make crashes DB=slurm" does, in the same way.
+func TestCrashesUnderSlurm(t *testing.T) { crashesElsewhere(t, underSlurm(testenv.OwnSlurm(t))) }
+
+func crashesElsewhere(t *testing.T, l layout) {
 	seed := seedOf(t)
-	h := open(t, overSSH(testenv.SSHD(t, testenv.SSHOptions{})))
+	h := open(t, l)
 	points := h.points()
 	if testenv.Long() {
 		h.storms(t.Context(), seed, 150, stormStrikes)
@@ -176,7 +183,9 @@ func TestTheTourGoesToEveryPoint(t *testing.T) {
 			}
 		}
 	}
-	for name, l := range map[string]layout{"on this machine": onSQLite(), "over SSH": overSSH(&testenv.SSH{})} {
+	for name, l := range map[string]layout{
+		"on this machine": onSQLite(), "over SSH": overSSH(&testenv.SSH{}), "under Slurm": underSlurm(&testenv.Scheduler{}),
+	} {
 		for _, p := range l.points() {
 			if e := (entry{point: p}); e.plan().before != nil && len(l.before(e)) == 0 {
 				t.Errorf("%s: no point of the plan for %s is passed", name, p)

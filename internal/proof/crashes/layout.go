@@ -21,6 +21,8 @@ type layout struct {
 	server *testenv.Server
 	// far is the machine on which programs run. Nil: they run on those of the processes.
 	far *testenv.SSH
+	// slurm begins the programs, on this machine. Nil: the processes do.
+	slurm *testenv.Scheduler
 	// folders has the data folder of each process, by its name in the folder of the round. A folder
 	// is a machine.
 	folders []string
@@ -34,6 +36,11 @@ func onSQLite() layout { return layout{folders: []string{"data"}, jobs: 60} }
 // overSSH is one process on a folder, whose programs run on another machine. They come into a folder
 // of the round, too, which is theirs.
 func overSSH(far *testenv.SSH) layout { return layout{far: far, folders: []string{"data"}, jobs: 60} }
+
+// underSlurm is one process on a folder, whose programs Slurm begins on the same machine.
+func underSlurm(s *testenv.Scheduler) layout {
+	return layout{slurm: s, folders: []string{"data"}, jobs: 60}
+}
 
 // onPostgres is three processes, two on one machine and one on another. Death is known by the lease
 // alone here, so it is short.
@@ -58,18 +65,28 @@ func newLayout(ctx context.Context, db string) (l layout, end func(), err error)
 			return layout{}, nil, err
 		}
 		return overSSH(far), far.Close, nil
+	case "slurm":
+		s, err := testenv.StartSlurm()
+		if err != nil {
+			return layout{}, nil, err
+		}
+		return underSlurm(s), s.Stop, nil
 	}
 	return layout{}, nil, fmt.Errorf(
-		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite, postgres or ssh", db)
+		"there is no crash storm on %q: let -db, or DB of make crashes, be sqlite, postgres, ssh or slurm", db)
 }
 
-// points returns the names of the points at which processes die: where programs run on another
-// machine those that have to do with programs.
+// points returns the names of the points at which processes die: where they do not run the programs
+// themselves those that have to do with programs.
 func (l *layout) points() []string {
-	if l.far == nil {
+	points := crash.Far()
+	switch {
+	case l.slurm != nil:
+		points = crash.Slurm()
+	case l.far == nil:
 		return crash.Near()
 	}
-	return slices.DeleteFunc(crash.Far(), func(p string) bool { return strings.HasPrefix(p, "store.") })
+	return slices.DeleteFunc(points, func(p string) bool { return strings.HasPrefix(p, "store.") })
 }
 
 // before returns the points at which processes die before one can die at e.
@@ -126,13 +143,29 @@ func (r *round) farFolder() string {
 	return filepath.Join(r.dir, farName)
 }
 
+// farPrograms names the folder of the programs that the processes do not start, in that of the
+// round; empty: there are none.
+func (r *round) farPrograms() string {
+	switch {
+	case r.h.far != nil:
+		return farName
+	case r.h.slurm != nil:
+		return filepath.Join(r.h.folders[0], "systems", farName)
+	}
+	return ""
+}
+
 // farSystem is the file with the document of the system. The process that has the data folder puts
 // its machine into it.
 func (r *round) farSystem() string { return filepath.Join(r.dir, "system") }
 
-// makeFar lets the account of the other machine write into its folder of the round and into the
-// ledger.
+// makeFar makes the document of the system, where the programs are not those of the processes. It
+// lets the account of another machine write into its folder of the round and into the ledger.
 func (r *round) makeFar() error {
+	if r.h.slurm != nil {
+		doc := fmt.Sprintf(`{"name": %q, "runner": "slurm", "env": {"SLURM_CONF": %q}}`, farName, r.h.slurm.Conf)
+		return os.WriteFile(r.farSystem(), []byte(doc), 0o600)
+	}
 	s := r.h.far
 	if s == nil {
 		return nil

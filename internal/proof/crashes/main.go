@@ -11,7 +11,7 @@
 // folders, the processes of this machine, and a ledger that the jobs themselves write are compared.
 //
 // With ssh in place of a database there is one process on SQLite, and its programs run on another
-// machine, over a private SSH server.
+// machine, over a private SSH server. With slurm a private Slurm begins them.
 //
 // Nothing tells a job that kills its processes from one that is at work whenever a storm strikes.
 // So a few innocents may end as POISON: "poison" counts them, and the check holds each to the rule,
@@ -39,7 +39,7 @@ import (
 
 func main() {
 	db := flag.String("db", "sqlite", "the database: sqlite, with one process; postgres, a private server with three; "+
-		"or ssh, which is sqlite, with the programs on another machine")
+		"or ssh, which is sqlite, with the programs on another machine, or slurm, which begins them")
 	seconds := flag.Int("seconds", 60, "how long to go on; the first storm and the named points are never cut short")
 	seed := flag.Uint64("seed", 0, "seed of loads and moments; 0: a random one")
 	jobs := flag.Int("jobs", 500, "jobs of a storm")

@@ -46,8 +46,11 @@ func (r *round) start(ctx context.Context, i int, at string, lease time.Duration
 		"load", "--dir", r.folder(folder), "--ledger", r.ledger(), "--jobs", fmt.Sprint(r.jobs), "--seed", fmt.Sprint(r.seed),
 		"--machine", fmt.Sprint(slices.Index(machines, folder)), "--machines", fmt.Sprint(len(machines)),
 	}
-	if r.h.far != nil {
+	if r.h.far != nil || r.h.slurm != nil {
 		args = append(args, "--system", r.farSystem())
+	}
+	if r.h.slurm != nil {
+		args = append(args, "--scheduled")
 	}
 	if lease = cmp.Or(lease, r.h.lease); lease > 0 {
 		args = append(args, "--lease", lease.String())

@@ -30,6 +30,9 @@ var plans = map[string]plan{
 	"settle.linked":  {before: []string{"submit.intent"}},
 	"settle.revoked": {before: []string{"launch.armed", "launch.linked"}}, // alone, and with others
 
+	"slurm.settled": {before: []string{"submit.intent"}},
+	"slurm.revoked": {before: []string{"slurm.armed"}},
+
 	"store.begin.before":  {once: "a process has one session, unless it loses it"},
 	"store.begin.after":   {once: "a process has one session, unless it loses it"},
 	"store.expire.before": {once: "where one process has the folder, no other session dies meanwhile"},

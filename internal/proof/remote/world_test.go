@@ -282,7 +282,7 @@ func (w *world) empty(work string) {
 		left = nil
 		for _, top := range []string{"work", "ends"} {
 			err := filepath.WalkDir(filepath.Join(work, top), func(name string, d fs.DirEntry, err error) error {
-				if err == nil && !d.IsDir() && d.Name() != host.Bell {
+				if err == nil && !d.IsDir() && d.Name() != host.Bell && d.Name() != ".reserve" {
 					left = append(left, name)
 				}
 				return nil // it may just have been removed

@@ -179,22 +179,44 @@ func (g *judge) claimed(ctx context.Context, l *link, c store.Claim, call func()
 		g.past = append(g.past, jobs[i])
 	}
 	held, _ := l.Store.Find(ctx, store.FindQuery{Session: c.Session})
-	used := map[job.Lane]int{}
-	for i := range held {
-		used[g.lanes[held[i].ID]]++
-	}
+	used := g.used(held)
 	for i := range jobs {
 		j := &jobs[i]
-		most := g.w.lanes[j.Lane]
-		if j.Lane == job.LaneAlone {
-			most = 1
-		}
-		if used[j.Lane] > most && !g.loose[c.Session] {
+		if most := g.slots(j.Lane); used[j.Lane] > most && !g.loose[c.Session] {
 			g.w.breaks(j.ID, "session %s holds %d jobs of lane %v and has %d slots", c.Session, used[j.Lane],
 				j.Lane, most)
 		}
 	}
 	return jobs, nil
+}
+
+// used counts the slots that jobs have. One that has come to a state of another lane has its slot
+// there, if one is free.
+func (g *judge) used(held []job.Job) map[job.Lane]int {
+	used := map[job.Lane]int{}
+	var moved []job.Job
+	for _, j := range held {
+		if lane := g.lanes[j.ID]; lane == j.Lane || lane == job.LaneAlone {
+			used[lane]++
+		} else {
+			moved = append(moved, j)
+		}
+	}
+	for _, j := range moved {
+		if lane := j.Lane; used[lane] < g.slots(lane) {
+			used[lane]++
+		} else {
+			used[g.lanes[j.ID]]++
+		}
+	}
+	return used
+}
+
+func (g *judge) slots(l job.Lane) int {
+	if l == job.LaneAlone {
+		return 1
+	}
+	return g.w.lanes[l]
 }
 
 // suspicion: who comes back from a lost lease takes the suspicion from the jobs that it had, unless

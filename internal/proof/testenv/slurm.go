@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,8 +20,8 @@ import (
 )
 
 // Scheduler is a private Slurm. Its partition debug has one node, which pretends to have 64 cores.
-// Jobs run on this machine, as the user who submits them. It keeps no accounts. Its KillWait is two
-// seconds.
+// Jobs run on this machine, as the user who submits them. It keeps no accounts, unless it was
+// started by Accounted. Its KillWait is two seconds.
 //
 // The other partitions are short, which gives jobs one minute; pair, which has a second node too;
 // and drained, which takes no jobs.
@@ -29,10 +31,13 @@ type Scheduler struct {
 	// Conf is its slurm.conf: the value of SLURM_CONF for its commands.
 	Conf string
 
-	dir   string
-	apart bool // each node sees only its own processes
-	ctld  *child
-	all   []*child // in the order in which they were started, without ctld
+	dir      string
+	apart    bool // each node sees only its own processes
+	accounts bool // it keeps accounts
+	ctld     *child
+	all      []*child  // in the order in which they were started, without ctld and books
+	books    []*child  // of accounting: the database, and slurmdbd
+	ports    [2]string // of books
 }
 
 // slurm is that of this test process.
@@ -61,6 +66,21 @@ func Slurm(tb testing.TB) *Scheduler {
 		tb.Fatal(slurm.err)
 	}
 	return slurm.server
+}
+
+// OwnSlurm starts a Slurm for one test, which need not think of others. It is stopped when the test
+// is over.
+func OwnSlurm(tb testing.TB) *Scheduler {
+	tb.Helper()
+	s, err := StartSlurm()
+	if errors.Is(err, ErrMissing) {
+		missing(tb, err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Stop)
+	return s
 }
 
 func stopSlurm() {
@@ -126,6 +146,11 @@ func (s *Scheduler) open() error {
 	if !Until(ctx, func() bool { _, err := os.Stat(auth + "/sock"); return err == nil }) {
 		return errors.New("munged does not listen")
 	}
+	if s.accounts {
+		if err := s.openAccounts(ctx); err != nil {
+			return err
+		}
+	}
 	// Between the moment a port is found free and the server's bind, another process can take it.
 	for range 3 {
 		if err = s.configure(); err != nil {
@@ -183,8 +208,14 @@ func (s *Scheduler) configure() error {
 		ports[i] = strconv.Itoa(port)
 	}
 	s.Conf = filepath.Join(s.dir, "slurm.conf")
-	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND",
-		secondNode, "$OTHER", ports[2]).Replace(slurmConf)
+	accounting := "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none"
+	if s.accounts {
+		accounting = "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherFrequency=1\n" +
+			"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=" +
+			s.ports[1] + "\nAccountingStoragePass=" + s.dir + "/munge/sock"
+	}
+	text := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$DIR", s.dir, "$CTLD", ports[0],
+		"$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf)
 	return os.WriteFile(s.Conf, []byte(text), 0o644)
 }
 
@@ -198,7 +229,7 @@ AuthInfo=socket=$DIR/munge/sock
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+$ACCOUNTING
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
@@ -206,7 +237,6 @@ SwitchType=switch/none
 MailProg=/bin/true
 ReturnToService=2
 PropagateResourceLimits=NONE
-AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 MinJobAge=300
 KillWait=2
@@ -306,10 +336,28 @@ func (s *Scheduler) Stop() {
 	if s.ctld != nil {
 		s.ctld.end(syscall.SIGKILL)
 	}
+	for i := len(s.books) - 1; i >= 0; i-- {
+		s.books[i].end(syscall.SIGTERM)
+	}
 	if len(s.all) > 0 {
 		s.all[0].end(syscall.SIGTERM)
 	}
+	s.endSteps()
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
+	}
+}
+
+// endSteps ends what is left of jobs that a controller had forgotten: their steps outlive it.
+func (s *Scheduler) endSteps() {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, name := range all {
+		env, err := os.ReadFile(name)
+		if err != nil || s.Conf == "" || !bytes.Contains(env, []byte("SLURM_CONF="+s.Conf+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(path.Base(path.Dir(name))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,6 +54,7 @@ func loadCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&l.ledger, "ledger", "", "file to which jobs append what they did")
 	cmd.Flags().StringVar(&l.system, "system", "", "file with the document of the system on which programs run")
+	cmd.Flags().BoolVar(&l.scheduled, "scheduled", false, "a scheduler has the programs, and keeps their time in minutes")
 	cmd.Flags().IntVar(&l.jobs, "jobs", 500, "how many jobs")
 	cmd.Flags().Uint64Var(&l.seed, "seed", 1, "seed of the load")
 	cmd.Flags().IntVar(&l.machine, "machine", 0, "which of the machines this is, from 0")
@@ -70,6 +72,7 @@ func loadCommand() *cobra.Command {
 type load struct {
 	ledger            string
 	system            string // a file; empty: programs run on this machine
+	scheduled         bool   // a scheduler begins them
 	jobs              int
 	seed              uint64
 	machine, machines int
@@ -155,7 +158,30 @@ func (l *load) work(ctx context.Context, n *node.Node, broke func(error)) error 
 			return err
 		}
 	}
+	if l.scheduled {
+		read(ctx, filepath.Join(n.Dir, "systems", farSystem, "slurm-ends"))
+	}
 	return buried(ctx, n)
+}
+
+// read returns when a spool has no more messages: the last one is removed after its job has ended.
+// One that nobody reads is for the check.
+func read(ctx context.Context, spool string) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		all, err := os.ReadDir(spool)
+		if err != nil || !slices.ContainsFunc(all, func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), ".") }) {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // makeSystem makes the system on which programs run, if they do so elsewhere.

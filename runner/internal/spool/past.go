@@ -146,6 +146,9 @@ func (s *Spool) keep(ctx context.Context, k runner.Key) error {
 	if readErr != nil {
 		return err
 	}
+	if err := s.FS.Mkdir(ctx, path.Dir(to)); err != nil { // else it would look as if there were no room
+		return err
+	}
 	return s.FS.Put(ctx, to, strings.NewReader(string(content)), files.PutOptions{NoSync: true})
 }
 

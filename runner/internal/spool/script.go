@@ -37,33 +37,66 @@ func (s *Spool) Head(k runner.Key, token string, locks uint64) string {
 	return fmt.Sprintf(head, k, Number(k), token, Quote(s.Dir), locks)
 }
 
-// MakeRoom are lines of the function makeroom, which makes room for the end in the file $room, while
-// there is some: the program may fill the disk. It fails if it cannot. Then the script is to start
-// nothing. Before, name is the name of the message.
-const MakeRoom = `makeroom() {
+// Reserve is a file in the spool that can go: all scripts of an account share it. File systems such
+// as Btrfs and ZFS never write over what is on the disk, so a room that was made while there was
+// some does not help on them. Whoever cannot tell an end removes the reserve, and tries again. It
+// is random, for such file systems compress.
+const Reserve = ".reserve"
+
+// MakeRoom are lines of the function makeroom, which makes room for the end in the file $room,
+// while there is some: the program may fill the disk. It fails if it cannot. Then the script is to
+// start nothing. Before, name is the name of the message. The function scarce is for a script that
+// finds no room all the same. What a quota counts may only be less after a sync.
+const MakeRoom = `reserve=$spool/` + Reserve + `
+makeroom() {
 	room=$spool/` + Rooms + `/$name
+	[ -s "$reserve" ] || dd if=/dev/urandom of="$reserve" bs=65536 count=8 status=none || {
+		rm -f "$reserve"
+		return 1
+	}
 	true >"$room" || return
 	printf '%1200s' ' ' >>"$room" || {
 		rm -f "$room"
 		return 1
 	}
 }
+scarce() {
+	[ -e "$reserve" ] || sleep 10
+	rm -f "$reserve"
+	sync -f "$spool" 2>/dev/null
+}
 `
 
 // Stay are lines that follow when the launch is taken. From here on the shell stays, to tell the
 // end: what the program sends to its group is not meant for it. Nor does anything depend on the
 // job's folder any more, for the program may empty it. So the room says, too, who took the launch
-// (<> does not truncate).
+// (<> does not truncate). A script may set leave to what it does when it exits.
 const Stay = `
 trap : HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
+leave=
 printf '%s\n' "$me" 1<>"$room"
 `
 
 // tail runs the program and tells its end. The %s are: the program, lines that follow it, how much
 // is read of what the shell said, the quoted file for the program's stderr, and how much is read of
-// that. It starts no process but the program, unless that could not be started (dd) or a disk is full (ln):
-// starting processes is most of what a short program costs.
-const tail = `read -r began _ </proc/uptime
+// that. It starts no process but the program, unless that could not be started (dd) or a disk is
+// full (ln): starting processes is most of what a short program costs.
+const tail = `code= why= signal= said= newline='
+'
+# tell writes the end. The last line says that it is whole.
+tell() {
+	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&
+		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } &&
+		{ [ -z "$signal" ] || echo signal; } && { [ -z "$asked" ] || echo asked; } && echo end
+}
+# A shell that cannot fork ends. What is known by then is told: the end, or that there was no program.
+unable() {
+	[ -n "$code" ] || { code=126 why=': ` + runner.CannotFork + `'; read -r ended _ </proc/uptime; }
+	tell 1<>"$room"
+	tell >"$spool/$name"
+}
+trap 'unable; eval "$leave"' EXIT
+read -r began _ </proc/uptime
 %s
 code=$?
 read -r ended _ </proc/uptime
@@ -73,8 +106,6 @@ read -r ended _ </proc/uptime
 # it did. A shell that cannot become a program says why, first thing in the program's stderr, in a line that begins with
 # the name of this script. That has the token, so no program writes such a line. Of a signal that ended the program the
 # shell speaks in its own log, but for SIGINT and SIGPIPE.
-why= signal= said= newline='
-'
 case $code in
 126 | 127 | 129 | 1[3-9]?)
 	if [ ! -s /proc/$$/fd/2 ]; then
@@ -105,24 +136,20 @@ case $code in
 	;;
 esac
 
-# Tell the end, twice: the last line says that it is whole. First over the room that was made for it:
-# a disk that is full all the same must not lose it.
-tell() {
-	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&
-		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } &&
-		{ [ -z "$signal" ] || echo signal; } && { [ -z "$asked" ] || echo asked; } && echo end
-}
+# Tell the end, twice. First over the room that was made for it: a disk that is full all the same must
+# not lose it.
+trap "$leave" EXIT
 until tell 1<>"$room"; do
 	[ -d "$spool/` + Rooms + `" ] || exit
-	sleep 10
+	scarce
 done
 # Then as the message. Where there is no room for it a second name needs none.
 until tell >"$spool/$name" || ln -f "$room" "$spool/$name"; do
 	[ -d "$spool" ] || exit
-	sleep 10
+	scarce
 done
 bell=$spool/` + host.Bell + `
-if [ -p "$bell" ]; then echo 1<>"$bell"; fi 2>/dev/null
+[ ! -p "$bell" ] || { echo 1<>"$bell"; } 2>/dev/null
 `
 
 // Tail returns how the script of a launch ends: it runs the program, and tells its end in the

@@ -272,17 +272,21 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, saying))
-	return strings.ToValidUTF8(strings.TrimSpace(string(b)), "\uFFFD")
+	return strings.ToValidUTF8(strings.Trim(string(b), " \t\r\n\x00"), "\uFFFD")
 }
 
 // GaveUp is the end of a launch whose script gave up before it took it, for what the script said.
 func GaveUp(h runner.Handle, boot, said string) *runner.End {
 	why, _, _ := strings.Cut(said, "\n")
+	if strings.Contains(why, "fork") { // the only word for it that all shells have
+		return gaveUp(h, boot, runner.CannotFork)
+	}
 	if why == "" {
 		why = "it said nothing more: it was killed, or the file system of the job's folder is full"
 	}
-	return &runner.End{
-		Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(),
-		NotStarted: "its launcher gave up: " + strings.ToValidUTF8(why[:min(len(why), 250)], ""),
-	}
+	return gaveUp(h, boot, "its launcher gave up: "+strings.ToValidUTF8(why[:min(len(why), 250)], ""))
+}
+
+func gaveUp(h runner.Handle, boot, why string) *runner.End {
+	return &runner.End{Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(), NotStarted: why}
 }

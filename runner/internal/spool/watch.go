@@ -243,7 +243,11 @@ func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 	if _, given := w.notified(name); given {
 		return nil
 	}
+	m := w.open[name]
 	if at == nil {
+		if m != nil && m.end != nil { // it was whole before
+			return nil
+		}
 		at = &Seen{}
 		err = w.caution.look(ctx, key, func() (err error) {
 			at.Content, err = files.ReadFile(ctx, w.FS, path.Join(w.Dir, name), runner.MaxEnd)
@@ -264,7 +268,6 @@ func (w *watch) read(ctx context.Context, name string, at *Seen) error {
 		w.notify(runner.Notice{Key: key, Name: name}, false)
 		return nil
 	}
-	m := w.open[name]
 	if m == nil {
 		m = &message{name: name, key: key, since: time.Now()}
 		w.open[name] = m

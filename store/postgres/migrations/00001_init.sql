@@ -171,6 +171,7 @@ CREATE TABLE pawl.events (
     data    json,
     name    text,
     change  bigint,                             -- digest of what was asked for, in its last event
+    key     text        COLLATE "C",            -- of an event that a repeated call does not write again
     CONSTRAINT events_pkey PRIMARY KEY (job, n, sub)
 ) WITH (autovacuum_analyze_scale_factor = 0.1);
 
@@ -416,6 +417,7 @@ CREATE INDEX ended_hidden  ON pawl.ended (tenant, state, ended, created, id) WHE
 
 -- Entries of one transaction are equal, and so stored once.
 CREATE INDEX events_ord ON pawl.events (tenant, ord);
+CREATE UNIQUE INDEX events_key ON pawl.events (job, key) WHERE key IS NOT NULL;
 
 -- In no order, for which one of this and the key would be taken for the other.
 CREATE INDEX prerequisites_job ON pawl.prerequisites USING hash (job);
@@ -457,12 +459,15 @@ $$ BEGIN RAISE EXCEPTION USING ERRCODE = code, MESSAGE = what; END $$;
 -- +goose StatementEnd
 
 -- The statement by which Submit inserts jobs (store/postgres/submit.go), for enqueue. A test holds the
--- two together, and writes this one.
+-- two together, and writes this one. A function in SQL would be planned at each call, which takes ten
+-- times as long as the rest.
 -- +goose StatementBegin
 CREATE FUNCTION pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[], text[],
     int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
     bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint)
-RETURNS TABLE (job uuid, due timestamptz, owed boolean, later boolean) LANGUAGE sql VOLATILE AS $insert$
+RETURNS TABLE (job uuid, due timestamptz, owed boolean, later boolean) LANGUAGE plpgsql VOLATILE AS $insert$
+#variable_conflict use_column
+BEGIN RETURN QUERY
 WITH x AS MATERIALIZED (
 	SELECT coalesce($28::timestamptz, pawl.clock()) AS now, $36::bigint AS ord
 	WHERE CASE WHEN $29::text[] IS NULL THEN true
@@ -555,39 +560,137 @@ WITH x AS MATERIALIZED (
 		THEN interval '50ms' ELSE interval '0' END FROM x, lines l
 	RETURNING key
 )
-SELECT n.id, n.due, n.line IN (SELECT o.key FROM owed o), n.line IN (SELECT l.line FROM lines l WHERE l.later) FROM new n WHERE n.gated
-$insert$;
+SELECT n.id, n.due, n.line IN (SELECT o.key FROM owed o), n.line IN (SELECT l.line FROM lines l WHERE l.later) FROM new n WHERE n.gated;
+END $insert$;
+-- +goose StatementEnd
+
+-- plain_json writes a JSON value so that equal values have one text, as package job does for unique
+-- keys: names in order, and each number as its digits and the power of ten that they count.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.plain_json(v jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $plain$
+DECLARE
+    whole text; fraction text; digits text;
+BEGIN
+    CASE jsonb_typeof(v)
+    WHEN 'object' THEN
+        RETURN '{' || coalesce((SELECT string_agg(pawl.plain_json(to_jsonb(f.key)) || ':' || pawl.plain_json(f.value), ','
+            ORDER BY f.key COLLATE "C") FROM jsonb_each(v) f), '') || '}';
+    WHEN 'array' THEN
+        RETURN '[' || coalesce((SELECT string_agg(pawl.plain_json(e.value), ',' ORDER BY e.i)
+            FROM jsonb_array_elements(v) WITH ORDINALITY e(value, i)), '') || ']';
+    WHEN 'string' THEN
+        RETURN replace(replace(replace(replace(replace(v::text, '<', '\u003c'), '>', '\u003e'), '&', '\u0026'),
+            U&'\2028', '\u2028'), U&'\2029', '\u2029');
+    WHEN 'number' THEN
+        whole := split_part(ltrim(v::text, '-'), '.', 1);
+        fraction := split_part(v::text, '.', 2);
+        digits := ltrim(whole || fraction, '0');
+        RETURN CASE WHEN digits = '' THEN '0' ELSE CASE WHEN v::text LIKE '-%' THEN '-' ELSE '' END || rtrim(digits, '0')
+            || 'e' || length(digits) - length(rtrim(digits, '0')) - length(fraction) END;
+    ELSE
+        RETURN v::text;
+    END CASE;
+END $plain$;
+-- +goose StatementEnd
+
+-- args_key is the key of jobs whose arguments have equal fields; no fields: of equal arguments.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.args_key(args jsonb, fields jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $key$
+DECLARE
+    field text; part text; v jsonb; chosen jsonb := '{}';
+BEGIN
+    IF fields IS NULL THEN
+        chosen := jsonb_build_object('', args);
+    END IF;
+    FOR field IN SELECT jsonb_array_elements_text(fields) LOOP
+        v := args;
+        FOREACH part IN ARRAY string_to_array(field, '.') LOOP
+            v := CASE WHEN jsonb_typeof(v) = 'object' THEN v -> part END;
+        END LOOP;
+        chosen := chosen || jsonb_build_object(field, v);
+    END LOOP;
+    RETURN pawl.json_key(chosen);
+END $key$;
+-- +goose StatementEnd
+
+-- json_key is the digest of a JSON value, the same for equal ones.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.json_key(v jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $digest$
+DECLARE
+    bits bit(160) := ('x' || encode(substr(sha256(convert_to(pawl.plain_json(v), 'UTF8')), 1, 20), 'hex'))::bit(160);
+BEGIN
+    RETURN (SELECT string_agg(substr('abcdefghijklmnopqrstuvwxyz234567', substring(bits FROM i * 5 + 1 FOR 5)::int + 1, 1),
+        '' ORDER BY i) FROM generate_series(0, 31) i);
+END $digest$;
+-- +goose StatementEnd
+
+-- arg_key is args_key of one field of a request's arguments; NULL if PostgreSQL cannot read it, as where
+-- the request has \u0000 or a number of a hundred thousand digits.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.arg_key(request json, field text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $arg$
+DECLARE
+    part text; v json;
+BEGIN
+    v := request -> 'args';
+    FOREACH part IN ARRAY string_to_array(field, '.') LOOP
+        v := CASE WHEN json_typeof(v) = 'object' THEN v -> part END;
+    END LOOP;
+    RETURN pawl.json_key(jsonb_build_object(field, v::jsonb));
+EXCEPTION WHEN untranslatable_character OR numeric_value_out_of_range OR invalid_text_representation THEN
+    RETURN NULL;
+END $arg$;
+-- +goose StatementEnd
+
+-- label_rows are the rows of the table of labels that a new task gets: its labels and its index.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.label_rows(task jsonb) RETURNS TABLE (key text, value text) LANGUAGE sql IMMUTABLE AS $$
+    SELECT key, value FROM jsonb_each_text(coalesce(task -> 'labels', '{}'))
+    UNION ALL SELECT 'args:' || key, value FROM jsonb_each_text(coalesce(task -> 'index', '{}')) $$;
 -- +goose StatementEnd
 
 -- task_row makes of a task as its author writes it what enqueue inserts. It takes the fields that
--- docs/go.md names, and refuses all others.
+-- docs/go.md names, and refuses all others. What the task does not say comes from the document of its
+-- kind.
 -- +goose StatementBegin
-CREATE FUNCTION pawl.task_row(s jsonb, owner text) RETURNS jsonb LANGUAGE plpgsql AS $row$
+CREATE FUNCTION pawl.task_row(given jsonb, owner text) RETURNS jsonb LANGUAGE plpgsql AS $row$
+#variable_conflict use_variable
 DECLARE
     -- A UUID of version 7: milliseconds, then random bits.
     id uuid := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING substring(int8send(
         floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
     short text := right(id::text, 8);
-    kind text := s ->> 'kind';
-    queue text := coalesce(s ->> 'queue', 'default');
-    name text := coalesce(s ->> 'name', kind || '-' || short);
-    wrong text := (SELECT string_agg(f, ', ' ORDER BY f) FROM jsonb_object_keys(s) f WHERE f NOT IN ('kind', 'args',
+    kind text := given ->> 'kind';
+    name text := coalesce(given ->> 'name', kind || '-' || short);
+    wrong text := (SELECT string_agg(f, ', ' ORDER BY f) FROM jsonb_object_keys(given) f WHERE f NOT IN ('kind', 'args',
         'args_version', 'queue', 'name', 'owner', 'priority', 'delay', 'not_before', 'limits', 'order', 'unique', 'labels',
         'notes', 'external_id', 'retry'));
-    known boolean := queue = 'default' OR EXISTS (SELECT FROM pawl.resources r
-        WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'queue' AND r.name = queue);
+    declared jsonb := (SELECT r.doc::jsonb FROM pawl.resources r
+        WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'kind' AND r.name = given ->> 'kind');
+    s jsonb := (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(declared) f
+            WHERE f.key IN ('queue', 'unique', 'order', 'limits', 'retry'))
+        || (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(given) f WHERE f.value <> 'null');
+    queue text; known boolean; equal text; ordered text;
 BEGIN
+    queue := coalesce(s ->> 'queue', 'default');
+    known := queue = 'default' OR EXISTS (SELECT FROM pawl.resources r
+        WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'queue' AND r.name = queue);
     owner := coalesce(s ->> 'owner', owner);
     wrong := CASE
         WHEN wrong IS NOT NULL THEN wrong || ': are not fields of a task that enqueue takes'
         WHEN kind !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$' OR kind IS NULL THEN
             'kind: give the name of a task: up to 64 of A-Z a-z 0-9 . _ -'
         WHEN kind = 'app' THEN 'kind: app is a program: only tasks are enqueued in a transaction'
+        WHEN (declared ->> 'disabled')::boolean THEN 'kind: ' || kind || ' is disabled: it takes no new jobs until it is enabled'
         WHEN NOT known THEN 'queue: ' || queue || ' is unknown: give one that pawl get queues lists, or make it'
-        WHEN s ? 'unique' AND s #>> '{unique,key}' IS NULL OR s ? 'order' AND s #>> '{order,key}' IS NULL THEN
-            'unique and order have a key here: fields of args are chosen by the library'
+        WHEN jsonb_typeof(s #> '{unique,args}') <> 'array' OR s #>> '{unique,key}' <> '' AND s #> '{unique,args}' IS NOT NULL THEN
+            'unique: give a key, or a list of fields of args'
+        WHEN jsonb_typeof(s #> '{order,args}') <> 'array' OR s ? 'order' AND coalesce(s #>> '{order,key}', '') = ''
+                AND coalesce(s #> '{order,args}', '[]') = '[]'
+            OR s #>> '{order,key}' <> '' AND s #> '{order,args}' IS NOT NULL THEN 'order: give a key, or a list of fields of args'
         WHEN coalesce(s #>> '{unique,until}', 'done') NOT IN ('start', 'done', 'running') THEN
             'unique.until: give start, done or running'
+        WHEN coalesce(s #>> '{order,by}', 'created') LIKE 'args.%' THEN 'order.by: ' || (s #>> '{order,by}')
+            || ': jobs in such an order are submitted by the library or over HTTP'
         WHEN coalesce(s #>> '{order,by}', 'created') NOT IN ('created', 'due') THEN 'order.by: give created or due'
         WHEN coalesce((s ->> 'priority')::int, 5) NOT BETWEEN 0 AND 9 THEN 'priority: give 0 to 9'
         WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
@@ -595,25 +698,33 @@ BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = wrong;
     END IF;
+    IF s ? 'unique' THEN
+        equal := coalesce(nullif(s #>> '{unique,key}', ''), pawl.args_key(s -> 'args', s #> '{unique,args}'));
+    END IF;
+    IF s ? 'order' THEN
+        ordered := coalesce(pawl.key_part(nullif(s #>> '{order,key}', '')),
+            kind || '/' || pawl.args_key(s -> 'args', s #> '{order,args}'));
+    END IF;
     RETURN jsonb_strip_nulls(jsonb_build_object(
         'id', id, 'owner', owner, 'kind', kind, 'name', name, 'queue', queue,
         'stem', CASE WHEN right(name, 9) = '-' || short THEN left(name, -8) ELSE name END,
         'priority', coalesce((s ->> 'priority')::int, 5), 'max_attempts', coalesce((s #>> '{retry,max_attempts}')::int, 10),
         'external_id', s ->> 'external_id',
-        'fingerprint', CASE WHEN s ? 'external_id' THEN encode(sha256(convert_to(s::text, 'UTF8')), 'hex') END,
-        'labels', s -> 'labels', 'notes', (s -> 'notes')::text, 'request', s::text,
+        'fingerprint', CASE WHEN s ? 'external_id' THEN encode(sha256(convert_to(given::text, 'UTF8')), 'hex') END,
+        'labels', s -> 'labels', 'index', (SELECT jsonb_object_agg(f, pawl.args_key(s -> 'args', jsonb_build_array(f)))
+            FROM jsonb_array_elements_text(declared -> 'index') f), 'notes', (s -> 'notes')::text, 'request', s::text,
         'delay', floor(extract(epoch FROM (s ->> 'delay')::interval) * 1000000)::bigint, 'due', s ->> 'not_before',
         'ties', CASE WHEN s ? 'order' THEN {TieLimited} ELSE 0 END
             | CASE WHEN s #>> '{order,failing}' = 'pass' THEN {TiePass} ELSE 0 END
             | CASE coalesce(s #>> '{unique,until}', CASE WHEN s ? 'unique' THEN 'done' END)
                 WHEN 'start' THEN {TieUniqueStart} WHEN 'done' THEN {TieUniqueDone} ELSE 0 END,
         'limits', coalesce(s -> 'limits', '[]') || CASE WHEN s #>> '{unique,until}' = 'running'
-                OR (s #>> '{unique,alone}')::boolean THEN jsonb_build_array('unique/' || kind || '/' || pawl.key_part(s #>> '{unique,key}'))
+                OR (s #>> '{unique,alone}')::boolean THEN jsonb_build_array('unique/' || kind || '/' || pawl.key_part(equal))
             ELSE '[]' END,
         'optional', jsonb_build_array('tenant', 'user/' || pawl.key_part(owner), 'kind/' || kind),
-        'order', 'order/' || pawl.key_part(s #>> '{order,key}'), 'rank', nullif(s #>> '{order,by}', 'created'),
+        'order', 'order/' || ordered, 'rank', nullif(s #>> '{order,by}', 'created'),
         'unique', CASE WHEN s ? 'unique' AND s #>> '{unique,until}' IS DISTINCT FROM 'running' THEN jsonb_build_array(
-            jsonb_build_object('mode', coalesce(s #>> '{unique,until}', 'done'), 'key', s #>> '{unique,key}')) END));
+            jsonb_build_object('mode', coalesce(s #>> '{unique,until}', 'done'), 'key', equal)) END));
 END $row$;
 -- +goose StatementEnd
 
@@ -627,13 +738,18 @@ $$ SELECT replace(replace(replace(name, '%', '%25'), '/', '%2F'), '*', '%2A') $$
 -- +goose StatementBegin
 CREATE FUNCTION pawl.enqueue(doc jsonb, OUT i int, OUT job uuid, OUT existed boolean, OUT conflict text)
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $enqueue$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $enqueue$
+#variable_conflict use_variable
 DECLARE
     t text := coalesce(doc ->> 'tenant', 'default');
     was text := coalesce(current_setting('job.tenant', true), '');
     here text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.oid = 'pawl.era'::regclass);
     at bigint;
+    at_clock timestamptz := pawl.clock();
+    wakes text[] := '{}';
+    some_limits boolean; -- for what is held under optional keys
     s jsonb; u jsonb; r record; taken boolean; held text[];
     ids uuid[] := '{}'; owners text[] := '{}'; kinds text[] := '{}'; names text[] := '{}'; stems text[] := '{}';
     queues text[] := '{}'; priorities int[] := '{}'; attempts int[] := '{}'; externals text[] := '{}';
@@ -652,6 +768,7 @@ BEGIN
     -- The transaction may be older than its lock: its events stand behind all that was read before.
     SELECT e.base + greatest(pg_current_xact_id()::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
         INTO at FROM pawl.era e;
+    some_limits := EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = t);
     i := 0;
     FOR s IN SELECT value FROM jsonb_array_elements(doc -> 'jobs') LOOP
         IF NOT s ? 'request' THEN
@@ -693,13 +810,38 @@ BEGIN
             CONTINUE;
         END IF;
         existed := false;
-        SELECT array_agg(DISTINCT x.key COLLATE "C" ORDER BY x.key COLLATE "C") INTO held FROM (
-            SELECT l.key FROM jsonb_array_elements_text(coalesce(s -> 'limits', '[]')) l(key)
-            UNION ALL
-            SELECT o.key FROM jsonb_array_elements_text(coalesce(s -> 'optional', '[]')) o(key)
-            WHERE EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = t
-                AND l.key IN (o.key, regexp_replace(o.key, '[^/]*$', '*')))
-        ) x;
+        held := NULL;
+        IF s ? 'limits' OR some_limits THEN
+            SELECT array_agg(DISTINCT x.key COLLATE "C" ORDER BY x.key COLLATE "C") INTO held FROM (
+                SELECT l.key FROM jsonb_array_elements_text(coalesce(s -> 'limits', '[]')) l(key)
+                UNION ALL
+                SELECT o.key FROM jsonb_array_elements_text(coalesce(s -> 'optional', '[]')) o(key)
+                WHERE EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = t
+                    AND l.key IN (o.key, regexp_replace(o.key, '[^/]*$', '*')))
+            ) x;
+        END IF;
+        -- Most jobs wait for nothing: plain statements take a third of the time of the whole one.
+        IF held IS NULL AND NOT s ?| ARRAY['order', 'delay', 'due'] THEN
+            INSERT INTO pawl.specs (id, tenant, owner, kind, name, stem, app, queue, machine, watch, priority, max_attempts,
+                created, external_id, fingerprint, trace, labels, notes, request)
+                VALUES (job, t, s ->> 'owner', s ->> 'kind', s ->> 'name', s ->> 'stem', '', s ->> 'queue', '', '',
+                (s ->> 'priority')::int, (s ->> 'max_attempts')::int, at_clock, s ->> 'external_id',
+                decode(s ->> 'fingerprint', 'hex'), coalesce(s ->> 'trace', ''), (s -> 'labels')::json,
+                (s ->> 'notes')::json, (s ->> 'request')::json);
+            INSERT INTO pawl.jobs (id, tenant, kind, queue, machine, watch, priority, created, state, custody, epoch, n, ord,
+                lane, attempt, since, needs, ties)
+                VALUES (job, t, s ->> 'kind', s ->> 'queue', '', '', (s ->> 'priority')::int, at_clock, {Pending}, {Ready},
+                1, 1, at, 'task', 1, at_clock, 0, coalesce((s ->> 'ties')::int, 0));
+            INSERT INTO pawl.events (job, n, tenant, ord, epoch, state, custody, at, cause, actor)
+                VALUES (job, 1, t, at, 0, {Pending}, {Ready}, at_clock, 'submit', nullif(coalesce(doc ->> 'by', 'pawl'), ''));
+            IF s ?| ARRAY['labels', 'index'] THEN
+                INSERT INTO pawl.labels (tenant, key, value, created, job)
+                    SELECT t, l.key, l.value, at_clock, job FROM pawl.label_rows(s) l;
+            END IF;
+            wakes := wakes || ('sql.0 jobs ' || (s ->> 'queue') || ' ' || (s ->> 'kind'));
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         ids := array_append(ids, job); owners := array_append(owners, (s ->> 'owner')); kinds := array_append(kinds, (s ->> 'kind'));
         names := array_append(names, (s ->> 'name')); stems := array_append(stems, (s ->> 'stem')); queues := array_append(queues, (s ->> 'queue'));
         priorities := array_append(priorities, (s ->> 'priority')::int); attempts := array_append(attempts, (s ->> 'max_attempts')::int);
@@ -712,7 +854,7 @@ BEGIN
         tied := array_append(tied, coalesce((s ->> 'ties')::int, 0) | CASE WHEN held IS NULL THEN 0 ELSE {TieLimited} END);
         limited := array_append(limited, held::text); orders := array_append(orders, (s ->> 'order')); ranks := array_append(ranks, (s ->> 'rank'));
         firsts := array_append(firsts, coalesce(s ->> 'order', held[1]));
-        FOR r IN SELECT l.key, l.value FROM jsonb_each_text(coalesce(s -> 'labels', '{}')) l LOOP
+        FOR r IN SELECT l.key, l.value FROM pawl.label_rows(s) l LOOP
             keys := array_append(keys, r.key); vals := array_append(vals, r.value);
             label_jobs := array_append(label_jobs, job);
         END LOOP;
@@ -722,10 +864,13 @@ BEGIN
         PERFORM FROM pawl.insert_jobs(t, coalesce(doc ->> 'by', 'pawl'), ids, owners, kinds, names, stems, NULL, queues,
             NULL, priorities, attempts, externals, prints, NULL, traces, labelled, noted, requests, delays, dues, NULL,
             tied, NULL, keys, vals, label_jobs, NULL, NULL, NULL, NULL, limited, firsts, orders, ranks, at);
+        SELECT wakes || array_agg('sql.0 jobs ' || a.queue || ' ' || a.kind) INTO wakes FROM unnest(queues, kinds) a(queue, kind);
+    END IF;
+    IF cardinality(wakes) > 0 THEN
         PERFORM pg_notify(CASE WHEN length(here) <= 58 THEN 'pawl/' || here
                 ELSE 'pawl/' || encode(substr(sha256(here::bytea), 1, 16), 'hex') END, w.text)
-            FROM (SELECT DISTINCT 'sql.0 jobs ' || a.queue || ' ' || a.kind AS text FROM unnest(queues, kinds) a(queue, kind)
-                UNION ALL SELECT 'sql.0 message news ') w;
+            FROM (SELECT DISTINCT text FROM unnest(wakes) text UNION ALL SELECT 'sql.0 message news '
+                UNION ALL SELECT 'sql.0 message gate ' WHERE cardinality(ids) > 0) w;
     END IF;
     PERFORM set_config('job.tenant', was, true);
 END $enqueue$;
@@ -736,6 +881,7 @@ END $enqueue$;
 -- +goose StatementBegin
 CREATE FUNCTION pawl.finish(tenant text, job uuid, epoch bigint, result json) RETURNS void
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $finish$
+#variable_conflict use_variable
 DECLARE
     was text := coalesce(current_setting('job.tenant', true), '');
 BEGIN
@@ -773,7 +919,9 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.lines_owed, pawl.groups, pawl.moments, pawl.served, pawl.turns_owed, pawl.turns, pawl.limits,
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
-DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
+DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.args_key(jsonb, jsonb),
+    pawl.arg_key(json, text), pawl.json_key(jsonb), pawl.label_rows(jsonb),
+    pawl.plain_json(jsonb), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
     text[], int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],
     bool[], text[], text[], uuid[], timestamptz, text[], text[], text[], text[], text[], text[], text[], bigint),
     pawl.refuse(text, text), pawl.refuse(text), pawl.clock();

@@ -107,7 +107,8 @@ CREATE TABLE events (
     data    TEXT,
     sub     INTEGER NOT NULL DEFAULT 0,
     name    TEXT,
-    change  INTEGER                             -- digest of what was asked for, in its last event
+    change  INTEGER,                            -- digest of what was asked for, in its last event
+    key     TEXT                                -- of an event that a repeated call does not write again
 );
 
 -- WHAT JOBS NEED OF EACH OTHER
@@ -295,6 +296,7 @@ CREATE INDEX jobs_group_owner ON jobs (tenant, grp, owner, since) WHERE grp <> '
 CREATE INDEX jobs_until ON jobs (tenant, grp, until) WHERE until IS NOT NULL;
 
 CREATE UNIQUE INDEX events_job ON events (job, n, sub);
+CREATE UNIQUE INDEX events_key ON events (job, key) WHERE key IS NOT NULL;
 
 CREATE INDEX prerequisites_job ON prerequisites (job);
 CREATE INDEX unique_keys_job ON unique_keys (job);

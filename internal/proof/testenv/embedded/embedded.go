@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/app/trial"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
@@ -69,13 +70,13 @@ func Open(t testing.TB) *Service {
 		},
 		CheckSystem: func(ctx context.Context, doc *job.System) (job.SystemCheck, error) {
 			c := job.SystemCheck{System: doc.Name}
-			trial := app.Trial{
+			try := trial.Trial{
 				System: kind.Local(), Root: s.Dir, Check: &c, Remedy: func(string, job.Code) string { return "" },
 				Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
 					return process.Open(ctx, process.Config{Host: host, Spool: spool, Past: past})
 				},
 			}
-			trial.Run(ctx)
+			try.Run(ctx)
 			c.Finish()
 			return c, nil
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/gather"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/sacct"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
@@ -24,7 +25,7 @@ import (
 const clean = `for name in $(env | sed -n 's/^\(S[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	case $name in
 	SLURM_CONF) ;;
-	SBATCH_* | SLURM_* | SQUEUE_* | SCANCEL_*) unset "$name" ;;
+	SBATCH_* | SLURM_* | SQUEUE_* | SCANCEL_* | SACCT_* | SINFO_* | SCONTROL_* | SACCTMGR_*) unset "$name" ;;
 	esac
 done
 cd /
@@ -135,6 +136,49 @@ func (c *Client) Queue(ctx context.Context) (none squeue.Answer, _ error) {
 	return none, unanswered("squeue", said[0])
 }
 
+// Print runs commands, and returns what each has printed; "" of one that failed. The first must not
+// fail: the error is a [host.Trouble] if Slurm does not answer it, and of kind NotFound if it is
+// not there.
+func (c *Client) Print(ctx context.Context, commands ...string) ([]string, error) {
+	said, err := c.commands(ctx, "run "+strings.Join(commands, "\nrun ")+"\n")
+	switch {
+	case err != nil:
+		return nil, err
+	case len(said) != len(commands):
+		return nil, job.Errorf(job.Unavailable, "%d commands of Slurm were called and %d answered", len(commands), len(said))
+	case said[0].code == 126 || said[0].code == 127:
+		return nil, job.Errorf(job.NotFound, "Slurm is not there: %s", said[0].errs)
+	case said[0].code != 0:
+		return nil, unanswered(strings.Fields(commands[0])[0], said[0])
+	}
+	all := make([]string, len(said))
+	for i, a := range said {
+		if a.code == 0 {
+			all[i] = a.out
+		}
+	}
+	return all, nil
+}
+
+// Accounts asks Slurm's accounting for jobs by name, of those that were submitted since a moment.
+// The error is [sacct.ErrNone] where there is none.
+func (c *Client) Accounts(ctx context.Context, names []string, since time.Time) (sacct.Answer, error) {
+	said, err := c.commands(ctx, "run "+sacct.Command(names, time.Since(since))+"\n")
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := sacct.Parse(said[0].out); ok && said[0].code == 0 {
+		return a, nil
+	}
+	if code := said[0].code; code == 126 || code == 127 || noAccounts.MatchString(said[0].errs) {
+		return nil, sacct.ErrNone
+	}
+	return nil, unanswered("sacct", said[0])
+}
+
+// noAccounts matches what sacct says where Slurm keeps no accounts.
+var noAccounts = says(`accounting storage is disabled`)
+
 // accepted reads what sbatch says of a submission: the id of the job. After any error but a
 // [runner.Refused] it may be submitted.
 func accepted(ask map[string]string, a answer) (id string, err error) {
@@ -167,9 +211,10 @@ type cancel struct {
 	done          chan error
 }
 
-// cancels is a script of scancel with the options %s, for jobs whose names are the words %s: each of
-// them <name>.<task>, and <name>.N/A if it is not part of an array. squeue says under which ids they
-// are known now. A task of an array has no name of its own for scancel: by the name of its array, scancel
+// cancels is a script of scancel with the options %s, for jobs whose names are the words %s: each
+// of them <name>.<task>, and <name>.N/A if it is not part of an array. squeue says under which ids
+// they are known now. A task of an array has no name of its own for scancel: by the name of its
+// array, scancel
 // 22.05 cancels all of its tasks that wait, whatever id it is given.
 const cancels = `options=%s wanted=' %s ' names=%s ids=
 found=$(run squeue -h -r -t all -n "$names" -o '%%j %%K %%i')
@@ -186,9 +231,9 @@ END
 [ -z "$ids" ] || run scancel $options $ids
 `
 
-// Cancel sends a signal to a job, or cancels it, together with others that wait for that. name is its
-// name, and _<task> for a task of an array. It does not matter what scancel says: a job that is gone
-// is an error for it.
+// Cancel sends a signal to a job, or cancels it, together with others that wait for that. name is
+// its name, and _<task> for a task of an array. It does not matter what scancel says: a job that is
+// gone is an error for it.
 func (c *Client) Cancel(ctx context.Context, name, options string) error {
 	one := &cancel{name, options, make(chan error, 1)}
 	c.cancels.Add(one, maxCancels, func(batch []*cancel) { c.cancel(context.WithoutCancel(ctx), batch) })

@@ -194,7 +194,8 @@ const keeper = `
 	while :; do kill -STOP $keeper; done
 ) </dev/null >/dev/null 2>&1 &
 keeper=$!
-trap 'kill -9 $keeper' EXIT
+leave='kill -9 $keeper'
+trap "$leave" EXIT
 `
 
 // order is what is added to the name of a room.

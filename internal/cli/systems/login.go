@@ -1,4 +1,4 @@
-package admin
+package systems
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-func systemsLoginCommand(kind *resourceKind) *cobra.Command {
+func loginCommand(complete cobra.CompletionFunc) *cobra.Command {
 	var stop bool
 	cmd := &cobra.Command{
 		Use:   "login NAME",
@@ -27,7 +27,7 @@ Run it on the machine of host.from, as the user who runs Pawl there.`,
 		Example: `  pawl systems login lab
   pawl systems login lab --stop`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: kind.list.complete,
+		ValidArgsFunction: complete,
 		RunE: target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 			name := cmd.Flags().Arg(0)
 			l, err := loginOf(ctx, cmd, at, name)

@@ -1,4 +1,4 @@
-package admin
+package systems
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-func systemsCheckCommand(kind *resourceKind) *cobra.Command {
+func checkCommand(complete cobra.CompletionFunc) *cobra.Command {
 	var f term.Format
 	cmd := &cobra.Command{
 		Use:   "check NAME",
@@ -30,7 +30,7 @@ Exit codes: 0 all of it works, 4 something does not.`,
 		Example: `  pawl systems check lab
   pawl systems check lab -o json`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: kind.list.complete,
+		ValidArgsFunction: complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return target.With(target.OpenWriting, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				c, err := at.CheckSystem(ctx, args[0])

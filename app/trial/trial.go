@@ -1,4 +1,5 @@
-package app
+// Package trial tries whether jobs can run on a system, for `pawl systems check`.
+package trial
 
 import (
 	"bytes"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
@@ -19,9 +21,9 @@ import (
 )
 
 // A Trial tries what jobs need of a system. What it makes there is in a folder of its own, with a
-// spool of its own, so that no watcher and no [Report] meets it.
+// spool of its own, so that no watcher and no [app.Report] meets it.
 type Trial struct {
-	System *System
+	System *app.System
 	// Root is the folder in which the folders of the system are.
 	Root string
 	// Runner returns a runner like that of the system, with other folders.
@@ -69,7 +71,7 @@ func (t *Trial) fail(step string, code job.Code, err error, advice string) {
 	if advice == "" {
 		advice = t.Remedy(step, code)
 	}
-	t.Check.Fail(step, code, reason(err), advice)
+	t.Check.Fail(step, code, app.Reason(err), advice)
 }
 
 // CodeOf returns the condition that an error of a host or of its files tells; empty: none.
@@ -145,7 +147,7 @@ func (t *Trial) space(ctx context.Context) {
 		return
 	}
 	s, err := sizer.Space(ctx, t.Root)
-	seen := fmt.Sprintf("%s of %s free", quantity(s.Free), quantity(s.Size))
+	seen := fmt.Sprintf("%s of %s free", app.Quantity(s.Free), app.Quantity(s.Size))
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		t.Check.Skip("its file system does not tell", job.CheckSpace)
@@ -153,7 +155,7 @@ func (t *Trial) space(ctx context.Context) {
 		t.fail(job.CheckSpace, "", err, "")
 	case s.NoFile:
 		t.fail(job.CheckSpace, job.FilesystemFull, errors.New("no further file fits: it has no inode left"), "")
-	case s.Free < reserve(s.Size):
+	case s.Free < app.Reserve(s.Size):
 		t.fail(job.CheckSpace, job.FilesystemFull, errors.New(seen), "")
 	default:
 		t.Check.OK(job.CheckSpace, seen)
@@ -187,7 +189,7 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	key := runner.Key{Job: t.id, Attempt: 1, Launch: 1}
 	h, err := r.Launch(ctx, key, runner.Plan{
-		Dir: dir, Argv: t.System.argv([]string{"/bin/sh", "-c", trialProgram, t.id.String()}),
+		Dir: dir, Argv: t.System.Argv([]string{"/bin/sh", "-c", trialProgram, t.id.String()}),
 		Stdout: "stdout", Stderr: "stderr", Resources: t.Resources,
 	})
 	if err != nil {
