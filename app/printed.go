@@ -90,13 +90,33 @@ func (x *watch) listen(ctx context.Context) {
 	}()
 }
 
-// listenOnce reads the output of a program that has ended, but not for long: its file system may
-// hang.
-func (x *watch) listenOnce(ctx context.Context, j job.Job) {
-	ctx, over := context.WithTimeout(ctx, x.kind.cfg.Leave)
+// listenToEnd reads the rest of the output of a program that was ended. It gives up when nothing
+// moves, because the file system may hang.
+func (x *watch) listenToEnd(ctx context.Context, j job.Job) {
+	ctx, over := context.WithCancel(ctx)
+	hangs := time.AfterFunc(x.kind.cfg.Leave, over)
+	defer hangs.Stop()
 	go func() {
 		defer over()
-		x.follow(ctx, x.kind.ear(x.sys.Watch), []job.Job{j})
+		e, l := x.kind.ear(x.sys.Watch), printed.LaunchOf(&j)
+		for x.meet(ctx, e, []job.Job{j}) != nil { // the store cannot be reached
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+				return
+			}
+		}
+		r := e.Get(l)
+		if r == nil {
+			return
+		}
+		_, err := r.Finish(ctx, l, nil, func(ctx context.Context, n job.CustomEvent) error {
+			defer hangs.Reset(x.kind.cfg.Leave)
+			return x.held.AddEvent(ctx, &j, n)
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
+			x.kind.cfg.Log.Warn("the output of a program was not read to its end", "job", j.ID, "error", err)
+		}
 	}()
 	<-ctx.Done()
 }
@@ -135,7 +155,7 @@ func (x *watch) meet(ctx context.Context, e *ear, jobs []job.Job) error {
 	}
 	for i := range rows {
 		if s, err := x.kind.open(ctx, &rows[i]); err == nil && s.sys.Host != nil {
-			e.Add(printed.LaunchOf(&rows[i]), &printed.Reader{Size: s.outputSize(), Open: s.outputIn(s.sys.Host.Files())})
+			e.Add(printed.LaunchOf(&rows[i]), printed.NewReader(s.outputSize(), s.outputIn(s.sys.Host.Files())))
 		}
 	}
 	return nil
@@ -152,7 +172,7 @@ func (k *Kind) lastWords(ctx context.Context, s *program, record recorder, tell 
 	l := printed.LaunchOf(s.job)
 	r := k.ear(s.sys.Watch).Take(l)
 	if r == nil {
-		r = &printed.Reader{}
+		r = printed.NewReader(nil, nil)
 	}
 	fsys := s.sys.Host.Files()
 	if s.verdict().Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts { // its results are next

@@ -223,9 +223,7 @@ func (x *watch) end(d doomed) {
 		}
 	}
 	crash.At("watch.killed")
-	if d.row.Wish == job.WishCancel { // its end is next, and after that no event of it is taken
-		x.listenOnce(d.ctx, d.row)
-	}
+	x.listenToEnd(d.ctx, d.row) // if it is canceled its end is next, and then no event of it is taken
 	tell(kill{over: true})
 }
 

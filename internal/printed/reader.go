@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -18,20 +19,26 @@ const (
 	mostPart   = 16 << 20 // bytes of an output that are read at a time
 	mostRest   = 64 << 20 // bytes that are read when the program has ended: the last ones
 	mostEvents = 1000     // events of one launch
+
+	otherWait = 2 * time.Second // how long the end waits for another call, which may hang
 )
 
 // A Reader reads one output from its beginning for events, and for the last checkpoint. It goes on
 // where it was. It is safe for concurrent use.
 type Reader struct {
-	// Size and Open tell how long the output is, and open it, while its program runs.
-	Size func(context.Context) (int64, error)
-	Open Open
+	size func(context.Context) (int64, error)
+	open Open
+	busy chan struct{} // holds a value while a call reads; it guards what follows
 
-	mu         sync.Mutex
 	at         int64 // how far it has come
 	within     bool  // in the middle of a line that is too long to say something
 	events     int   // that were handed on
 	checkpoint string
+}
+
+// NewReader returns a reader of an output.
+func NewReader(size func(context.Context) (int64, error), open Open) *Reader {
+	return &Reader{size: size, open: open, busy: make(chan struct{}, 1)}
 }
 
 // A Tell writes an event, which has a key.
@@ -40,25 +47,35 @@ type Tell func(context.Context, job.CustomEvent) error
 // Follow reads a part of the output while its program runs, and hands on the events in it. After an
 // error of tell it begins with that event the next time. While another call reads it does nothing.
 func (r *Reader) Follow(ctx context.Context, l Launch, tell Tell) error {
-	if !r.mu.TryLock() {
+	select {
+	case r.busy <- struct{}{}:
+	default:
 		return nil
 	}
-	defer r.mu.Unlock()
-	if size, err := r.Size(ctx); err != nil || size == r.at { // mostly nothing is new
+	defer func() { <-r.busy }()
+	if size, err := r.size(ctx); err != nil || size == r.at { // mostly nothing is new
 		return err
 	}
-	return r.read(ctx, l, r.Open, tell, false)
+	return r.read(ctx, l, r.open, tell, false)
 }
 
 // Finish reads the rest of the output, after the end of the program. An event that is refused for
-// good is left out. It returns the last checkpoint; empty: there is none. It waits for no other
-// call, which may hang with its file system, and reads from the beginning then.
+// good is left out. It returns the last checkpoint; empty: there is none. It waits a moment for
+// another call. That may hang with its file system: then it reads from the beginning. Open may be
+// nil if it is opened as before.
 func (r *Reader) Finish(ctx context.Context, l Launch, open Open, tell Tell) (checkpoint string, err error) {
-	if !r.mu.TryLock() {
-		r = &Reader{}
-		r.mu.Lock()
+	select {
+	case r.busy <- struct{}{}:
+	case <-time.After(otherWait):
+		r = NewReader(r.size, r.open)
+		r.busy <- struct{}{}
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	defer r.mu.Unlock()
+	defer func() { <-r.busy }()
+	if open == nil {
+		open = r.open
+	}
 	err = r.read(ctx, l, open, tell, true)
 	return r.checkpoint, err
 }

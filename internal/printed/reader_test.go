@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -23,7 +24,7 @@ type log struct {
 }
 
 func (g *log) reader() *Reader {
-	return &Reader{Open: g.open, Size: func(context.Context) (int64, error) { return int64(len(g.text)), nil }}
+	return NewReader(func(context.Context) (int64, error) { return int64(len(g.text)), nil }, g.open)
 }
 
 func (g *log) open(context.Context) (io.ReadSeekCloser, int64, error) {
@@ -181,24 +182,51 @@ func TestLargeOutput(t *testing.T) {
 
 // A file system that hangs while a program runs holds up nobody at its end.
 func TestFinishBesideAReaderThatHangs(t *testing.T) {
-	hangs, on := make(chan struct{}), make(chan struct{})
-	r := &Reader{
-		Size: func(context.Context) (int64, error) { return 10, nil },
-		Open: func(context.Context) (io.ReadSeekCloser, int64, error) {
-			close(hangs)
-			<-on
-			return nil, 0, errors.New("gone")
-		},
-	}
-	var over sync.WaitGroup
-	over.Go(func() { r.Follow(t.Context(), Launch{}, nil) })
-	<-hangs
+	virtual.Test(t, func(t *testing.T) {
+		hangs, on := make(chan struct{}), make(chan struct{})
+		r := NewReader(
+			func(context.Context) (int64, error) { return 10, nil },
+			func(context.Context) (io.ReadSeekCloser, int64, error) {
+				close(hangs)
+				<-on
+				return nil, 0, errors.New("gone")
+			})
+		var over sync.WaitGroup
+		over.Go(func() { r.Follow(t.Context(), Launch{}, nil) })
+		<-hangs
+		var g log
+		g.add("::pawl event a b\n::pawl checkpoint 7\n")
+		point, err := r.Finish(t.Context(), Launch{}, g.open, g.tell)
+		if err != nil || point != "7" || len(g.told) != 1 {
+			t.Errorf("%q, %v, %v", g.told, point, err)
+		}
+		close(on)
+		over.Wait()
+	})
+}
+
+// At the end a call that is under way is waited for, and nothing is left out.
+func TestFinishBesideAnotherCall(t *testing.T) {
 	var g log
-	g.add("::pawl event a b\n::pawl checkpoint 7\n")
-	point, err := r.Finish(t.Context(), Launch{}, g.open, g.tell)
-	if err != nil || point != "7" || len(g.told) != 1 {
-		t.Errorf("%q, %v, %v", g.told, point, err)
-	}
+	g.add("::pawl event a b\n")
+	begun, on := make(chan struct{}), make(chan struct{})
+	r := g.reader()
+	var over sync.WaitGroup
+	over.Go(func() {
+		r.Follow(t.Context(), Launch{}, func(ctx context.Context, e job.CustomEvent) error {
+			close(begun)
+			<-on
+			return g.tell(ctx, e)
+		})
+	})
+	<-begun
+	g.add("::pawl event c d\n")
+	over.Go(func() {
+		if _, err := r.Finish(t.Context(), Launch{}, nil, g.tell); err != nil {
+			t.Error(err)
+		}
+	})
 	close(on)
 	over.Wait()
+	g.has(t, "line-0-0 a b", "line-0-17 c d")
 }
