@@ -68,6 +68,10 @@ type runBody struct {
 	// Start another run even if one with the same bytes has not ended.
 	New bool `json:"new,omitempty"`
 
+	// Only find the jobs of a run that goes on. Where there is none, the answer has no jobs, and
+	// nothing is submitted.
+	Find bool `json:"find,omitempty"`
+
 	// A name for a new run, made by the caller. With it the call can be repeated if its answer was
 	// lost.
 	Call string `json:"call,omitempty"`
@@ -333,7 +337,7 @@ func (h *handler) runFile(ctx context.Context, in *runInput) (*runOutput, error)
 	if err := h.tooMany(body.Jobs); err != nil {
 		return nil, err
 	}
-	run := service.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Call: body.Call}
+	run := service.FileRun{Path: body.Path, Sum: body.Sum, New: body.New, Find: body.Find, Call: body.Call}
 	answer, err := serviceOf(ctx).RunFile(ctx, run, h.submission(ctx, body.Jobs))
 	if err != nil {
 		return nil, err

@@ -17,6 +17,8 @@ type FileRun struct {
 	Path string `json:"path"` // the absolute path of the file
 	Sum  string `json:"sum"`  // identifies the bytes of the file
 	New  bool   `json:"new"`  // begin another run, even if one of the same bytes has not ended
+	// Find only finds the jobs of a run that goes on: a new one is not begun, and has no jobs.
+	Find bool `json:"find,omitempty"`
 	// Call is an id that the caller makes for a New run. The call can then be repeated if its
 	// answer was lost.
 	Call string `json:"call,omitempty"`
@@ -76,6 +78,9 @@ func (s *Service) RunFile(ctx context.Context, run FileRun, sub Submission) (Fil
 		if err != nil {
 			return FileAnswer{}, err
 		}
+		if run.Find && !r.under {
+			return FileAnswer{Existed: true, Older: r.older}, nil
+		}
 		return s.submitRun(ctx, r, &sub, specs)
 	}
 }
@@ -129,6 +134,9 @@ func (s *Service) noteRun(ctx context.Context, run FileRun, jobs int) (notedRun,
 		}
 	}
 	slices.Reverse(n.older)
+	if run.Find && found < 0 {
+		return n, nil
+	}
 	if found >= 0 {
 		n.jobs, n.under = doc.Runs[found].Jobs, !known.none(doc.Runs[found])
 		return n, nil

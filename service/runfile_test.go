@@ -28,6 +28,38 @@ func onDisk(t *testing.T, wrap ...func(store.Store) store.Store) *service.Servic
 	return service.New(service.Config{Store: st, Broker: &local.Broker{}, Machine: "m1"})
 }
 
+// Who only looks for a run begins none.
+func TestFindRun(t *testing.T) {
+	svc, ctx := onDisk(t), t.Context()
+	run := service.FileRun{Path: "/home/ada/job.yaml", Sum: "1"}
+	ask := func(find bool) service.FileAnswer {
+		t.Helper()
+		run := run
+		run.Find = find
+		a, err := svc.RunFile(ctx, run, together("", task("mail", 0), task("mail", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := ask(true); a.Jobs != nil {
+		t.Errorf("found %v before there was a run", a.Jobs)
+	}
+	if list, err := svc.List(ctx, store.Query{}); err != nil || len(list.Jobs) > 0 {
+		t.Errorf("%v, %v", list.Jobs, err)
+	}
+	begun := ask(false)
+	if a := ask(true); begun.Existed || !slices.Equal(a.Jobs, begun.Jobs) || !a.Existed {
+		t.Errorf("%+v was found, of %+v", a, begun)
+	}
+	if _, err := svc.Cancel(ctx, begun.Jobs...); err != nil {
+		t.Fatal(err)
+	}
+	if a := ask(true); a.Jobs != nil {
+		t.Errorf("found %v of a run that has ended", a.Jobs)
+	}
+}
+
 func TestRunFile(t *testing.T) {
 	ctx := context.Background()
 	runs := func(t *testing.T, svc *service.Service, run service.FileRun, jobs int) service.FileAnswer {

@@ -2,6 +2,7 @@ package jobfile
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,8 +33,9 @@ func validateCommand() *cobra.Command {
 		Short: "Check a job file, and say what it would run",
 		Long: `Validate checks a job file as pawl run does before it submits anything. It also looks on this
 machine whether the program is there, whether inputs can be read, and whether the folders of
-archives can be made. It prints a line for each job, or everything that is wrong. Nothing is
-submitted, made or changed.
+archives can be made. What another job of the file archives may be missing, and all that a job may
+find when its time comes which has an order, not_before or delay. It prints a line for each job, or
+everything that is wrong. Nothing is submitted, made or changed.
 
 ` + Rule + `
 
@@ -61,17 +64,14 @@ func validate(out io.Writer, dir, name string, f File) error {
 	svc := service.New(service.Config{Kinds: map[string]engine.Kind{job.KindApp: node.CheckingKind(dir)}})
 	var faults Faults
 	var report strings.Builder
+	made := f.made()
 	for i := range f.Jobs {
 		e := &f.Jobs[i]
-		label := ""
-		if len(f.Jobs) > 1 {
-			label = labelOf(i, len(f.Jobs), fieldsOf(e.Given)["name"])
-		}
+		label := f.label(i)
 		if err := svc.Check(&e.spec); err != nil {
 			faults.Add(label, err)
 		}
-		notes, problems := surroundings(&e.spec)
-		problems = append(startable(&e.spec), problems...)
+		notes, problems := surroundings(&e.spec, made, true)
 		if problems != nil {
 			faults.Add(label, &job.SpecError{Problems: problems})
 		}
@@ -134,11 +134,52 @@ func word(w string) string {
 	return "'" + strings.ReplaceAll(live.Clean(strings.ReplaceAll(w, "\n", `\n`)), "'", `'\''`) + "'"
 }
 
-// surroundings looks whether a spec's inputs are there and its archive can be made. Notes are what
-// may be as it is.
-func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
-	if local := (job.System{Name: job.SystemLocal}); s.System == "" || s.System == local.Name {
-		problems = local.Refuse(s.Resources)
+// made returns the folders on this machine into which jobs of the file archive.
+func (f *File) made() (folders []string) {
+	for i := range f.Jobs {
+		if a := f.Jobs[i].spec.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {
+			if to, err := place(a.To); err == nil {
+				folders = append(folders, to)
+			}
+		}
+	}
+	return folders
+}
+
+// label names a job of the file; empty: it is the only one.
+func (f *File) label(i int) string {
+	if len(f.Jobs) < 2 {
+		return ""
+	}
+	return labelOf(i, len(f.Jobs), fieldsOf(f.Jobs[i].Given)["name"])
+}
+
+// Absent returns an error, a [term.UsageError], that names what the jobs of the file need and this
+// machine does not have, as validate finds it. Without path it does not look programs up in PATH,
+// which may be another one where the jobs run.
+func (f *File) Absent(ctx context.Context, path bool) error {
+	var faults Faults
+	made := f.made()
+	for i := range f.Jobs {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if _, problems := surroundings(&f.Jobs[i].spec, made, path); problems != nil {
+			faults.Add(f.label(i), &job.SpecError{Problems: problems})
+		}
+	}
+	if faults.Lines == nil {
+		return nil
+	}
+	return term.Usagef("nothing was submitted:\n%w", &faults)
+}
+
+// surroundings looks whether a spec's program and inputs are there, and its archive can be made.
+// Other jobs make what is in the folders of made. Notes are what may be as it is.
+func surroundings(s *job.Spec, made []string, path bool) (notes []string, problems []job.Problem) {
+	local := s.System == "" || s.System == job.SystemLocal
+	if local {
+		problems = startable(s, path)
 	}
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d].from", i)
@@ -153,11 +194,14 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 			notes = append(notes, fmt.Sprintf("%s (%s): %v", at, in.From, unknown))
 		case in.Optional && errors.Is(err, fs.ErrNotExist):
 			notes = append(notes, fmt.Sprintf("%s (%s): is not there, and optional", at, in.From))
+		case errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(made, func(dir string) bool { return within(dir, from) }):
+			notes = append(notes, fmt.Sprintf("%s (%s): is not there yet: a job of this file archives there", at, in.From))
 		case errors.Is(err, fs.ErrNotExist):
 			problems = append(problems, job.Problem{
 				Path: at, Value: in.From, What: "is not there",
 				Remedy: "put it there, correct the path, or set optional: true",
 			})
+		case job.Shortage(err): // of this process
 		default:
 			problems = append(problems, job.Problem{
 				Path: at, Value: in.From, What: "cannot be read: " + cause(err),
@@ -174,17 +218,32 @@ func surroundings(s *job.Spec) (notes []string, problems []job.Problem) {
 		switch {
 		case errors.As(err, &unknown):
 			notes = append(notes, fmt.Sprintf("archive.to (%s): %v", a.To, unknown))
-		case err != nil:
+		case err != nil && !job.Shortage(err):
 			problems = append(problems, job.Problem{Path: "archive.to", Value: a.To, What: "cannot be made: " +
 				cause(err), Remedy: "give another folder, or the right to write there"})
 		}
 	}
+	if s.Order != nil || !s.NotBefore.IsZero() || s.Delay != 0 { // all that may have come by then
+		for _, p := range problems {
+			notes = append(notes, p.String())
+		}
+		problems = nil
+	}
+	if local {
+		problems = append(problems, (&job.System{Name: job.SystemLocal}).Refuse(s.Resources)...)
+	}
 	return notes, problems
+}
+
+// within reports whether name is a folder or below it.
+func within(dir, name string) bool {
+	rel, err := filepath.Rel(dir, name)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // startable reports which programs of a spec are not there, as the launch would find. What has
 // macros is not looked at.
-func startable(s *job.Spec) (problems []job.Problem) {
+func startable(s *job.Spec, path bool) (problems []job.Problem) {
 	look := func(at, name string) {
 		if name == "" || strings.Contains(name, "${") {
 			return
@@ -192,7 +251,7 @@ func startable(s *job.Spec) (problems []job.Problem) {
 		p := job.Problem{Path: at, Value: name}
 		switch {
 		case !strings.Contains(name, "/"):
-			if inPath(s, name) {
+			if !path || inPath(s, name) {
 				return
 			}
 			p.What, p.Remedy = "is in no folder of PATH", "install it, correct its name, or give its absolute path"

@@ -35,6 +35,9 @@ func Command() *cobra.Command {
 		Long: `Run submits the jobs that FILE describes, runs them, shows their states and their logs, and says where
 their output is. Without FILE it goes on with all unfinished programs of the folder.
 
+Before it submits jobs it looks, as pawl validate does, whether what they need is on this machine,
+and says what is not there. With --server, and by pawl submit, jobs are submitted without that look.
+
 ` + jobfile.CommandRule + `
 
 With --server the server runs them, and this process shows them: to leave them takes nothing from

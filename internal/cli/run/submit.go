@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/internal/cli/jobfile"
 	"github.com/pawl-jobs/pawl/internal/phrase"
@@ -32,12 +33,15 @@ func (r *run) submit(ctx context.Context, s *attachment) (err error) {
 		return err
 	}
 	r.view.Together(func() {
-		for _, id := range r.order {
-			var v service.View
-			if v, err = s.Job(ctx, id); err == nil {
-				err = r.add(ctx, s, &v, existed)
+		views := make([]service.View, len(r.order))
+		for i, id := range r.order { // each line names its job where there are several
+			if views[i], err = s.Job(ctx, id); err != nil {
+				return
 			}
-			if err != nil {
+			r.add(ctx, s, &views[i])
+		}
+		for i := range views {
+			if err = r.greet(ctx, s, &views[i], existed); err != nil {
 				return
 			}
 		}
@@ -55,7 +59,15 @@ func (r *run) submitFile(ctx context.Context, s *attachment) (existed bool, err 
 	if err != nil {
 		return false, err
 	}
-	a, err := s.RunFile(ctx, service.FileRun{Path: path, Sum: r.file.Sum, New: r.anew, Call: r.call}, specs...)
+	file := service.FileRun{Path: path, Sum: r.file.Sum, New: r.anew, Call: r.call, Find: s.Server == nil}
+	a, err := s.RunFile(ctx, file, specs...)
+	if err == nil && file.Find && len(a.Jobs) == 0 { // the jobs will be new
+		if err := r.absent(ctx, s.node != nil); err != nil {
+			return false, err
+		}
+		file.Find = false
+		a, err = s.RunFile(ctx, file, specs...)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -80,6 +92,25 @@ func (r *run) submitFile(ctx context.Context, s *attachment) (existed bool, err 
 		fmt.Fprintf(r.view, "%s of %s submitted\n", phrase.Plural(len(a.Jobs), "job"), r.file.Path)
 	}
 	return a.Existed, nil
+}
+
+// lookWait is how long a look at what the jobs need may take. A file system that hangs holds up its
+// job, but not the others.
+const lookWait = 3 * time.Second
+
+// absent returns an error that names what the jobs need and this machine does not have. They may
+// run in another process of it, with another PATH.
+func (r *run) absent(ctx context.Context, here bool) error {
+	ctx, stop := context.WithTimeout(ctx, lookWait)
+	defer stop()
+	found := make(chan error, 1)
+	go func() { found <- r.file.Absent(ctx, here) }()
+	select {
+	case err := <-found:
+		return err
+	case <-ctx.Done():
+		return nil // the jobs will tell
+	}
 }
 
 // filePath is the name under which the runs of the file are remembered. For other machines it says

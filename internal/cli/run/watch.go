@@ -41,10 +41,14 @@ const (
 	mostProgress = 20 // jobs that are asked for their progress
 )
 
-// add takes in one of the run's own jobs. If it existed before, its past events are shown.
-func (r *run) add(ctx context.Context, s *attachment, v *service.View, existed bool) error {
+// add takes in one of the run's own jobs.
+func (r *run) add(ctx context.Context, s *attachment, v *service.View) {
 	r.jobs[v.ID] = &runJob{ref: s.Ref(ctx, &v.Job), name: v.Name, state: v.State}
 	r.show(v)
+}
+
+// greet says that a job was added. If it existed before, its past events are shown.
+func (r *run) greet(ctx context.Context, s *attachment, v *service.View, existed bool) error {
 	switch {
 	case len(r.order) > 1:
 	case existed && v.State.Terminal():
@@ -90,7 +94,8 @@ func (r *run) catchUp(ctx context.Context, s *attachment) error {
 			return err
 		}
 		if r.jobs[id] == nil {
-			err = r.add(ctx, s, &v, true)
+			r.add(ctx, s, &v)
+			err = r.greet(ctx, s, &v, true)
 		} else {
 			r.show(&v)
 			err = r.replay(ctx, s, id)
