@@ -66,12 +66,15 @@ type fileRun struct {
 // between, the next one finishes it, and two calls at the same time submit the same jobs. sub needs
 // no key. Errors are those of [Service.SubmitAll].
 func (s *Service) RunFile(ctx context.Context, run FileRun, sub Submission) (FileAnswer, error) {
-	specs, _, err := s.prepareAll(ctx, &sub) // nothing is written down that would be refused
-	if err != nil {
-		return FileAnswer{}, err
+	var specs []job.Spec
+	if !run.Find { // nothing is written down that would be refused
+		var err error
+		if specs, _, err = s.prepareAll(ctx, &sub); err != nil {
+			return FileAnswer{}, err
+		}
 	}
 	for {
-		r, err := s.noteRun(ctx, run, len(specs))
+		r, err := s.noteRun(ctx, run, len(sub.Jobs))
 		if job.KindOf(err) == job.Conflict {
 			continue // another call wrote the document first
 		}
