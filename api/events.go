@@ -41,7 +41,8 @@ func (h *handler) registerEvents() {
 		id: "add-event", tag: "events", method: http.MethodPost, path: "/v1/jobs/{id}/events",
 		summary: "Write an event into the history of a job",
 		about: "A user writes it, or the program of the job itself with the token that it was given. The " +
-			"job must not have ended.",
+			"job must not have ended. What a program names progress, such as 3/7 epochs, becomes the progress " +
+			"of its job, and is no part of the history.",
 		status: http.StatusCreated,
 		body: &body{
 			schema: of[job.CustomEvent],

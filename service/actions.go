@@ -309,8 +309,18 @@ func (s *Service) AddEvent(ctx context.Context, id job.ID, n job.CustomEvent) (s
 }
 
 // AddProgramEvent writes an event of a running program. That of another launch is refused. See also
-// [printed.CheckpointEvent].
+// [printed.CheckpointEvent] and [printed.ProgressEvent].
 func (s *Service) AddProgramEvent(ctx context.Context, id job.ID, launch int, n job.CustomEvent) (store.Event, error) {
+	if n.Name == printed.ProgressEvent {
+		j, err := s.Job(ctx, id)
+		if err == nil {
+			err = ofLaunch(&j, launch)
+		}
+		if err != nil {
+			return store.Event{}, err
+		}
+		return s.tellProgress(ctx, &j, n)
+	}
 	if n.Name == printed.CheckpointEvent && n.Validate() == nil {
 		f, err := s.filesOfLaunch(ctx, id, launch)
 		if err == nil {

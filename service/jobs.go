@@ -302,7 +302,7 @@ func (s *Service) view(j *job.Job, l look, among string) View {
 // Progress returns how far the present step of j has come. ok is false if this process does not
 // work on j, or has nothing to tell.
 func (s *Service) Progress(j *job.Job) (job.Progress, bool) {
-	if p := s.outputs.Said(printed.LaunchOf(j)).Progress; p != nil && s.prints(j) {
+	if p := s.outputs.Said(printed.LaunchOf(j)).Progress; p != nil && says(j) {
 		return *p, true
 	}
 	if j.Custody != job.Worker {

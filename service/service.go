@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -185,8 +186,11 @@ func (s *Service) Run(ctx context.Context) error {
 	following, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- s.followQueues(following) }()
+	var hearing sync.WaitGroup
+	hearing.Go(func() { s.hearProgress(following) })
 	err := s.engine.Run(ctx)
 	stop()
+	hearing.Wait()
 	return errors.Join(err, <-done)
 }
 

@@ -19,7 +19,8 @@ const (
 // prefix begins a line that says something.
 var prefix = []byte("::pawl ")
 
-// A Line is what a line of output says. An event that is named as a checkpoint is one, too.
+// A Line is what a line of output says. An event that is named as a checkpoint is one, too, and one
+// that is named progress is no event.
 type Line struct {
 	Progress   *job.Progress
 	Event      *job.CustomEvent // without a key
@@ -41,8 +42,12 @@ func Parse(text string) (l Line) {
 	case "progress":
 		l.Progress = progress(rest)
 	case "event":
-		if l.Event = event(rest); l.Event != nil && l.Event.Name == CheckpointEvent {
+		l.Event = event(rest)
+		switch {
+		case l.Event != nil && l.Event.Name == CheckpointEvent:
 			l.Checkpoint = &l.Event.Message
+		case l.Event != nil && l.Event.Name == ProgressEvent:
+			l.Progress, l.Event = progress(l.Event.Message), nil
 		}
 	case "checkpoint":
 		if utf8.ValidString(rest) && !strings.Contains(rest, "\x00") {

@@ -7,7 +7,8 @@
 // [Outputs] tells how far a program is, and its last checkpoint. Nothing is kept of that but in
 // memory. An output is read when somebody looks at its job, and then once a second at most, from
 // where the look before has ended. So a program may print as many such lines as it likes, and
-// another process of the service finds them too.
+// another process of the service finds them too. A program may also tell how far it is by an event,
+// which all processes of the service hear: see [ProgressEvent].
 //
 // [Readers] read outputs from their beginning, and hand on each event. An event is named after its
 // place in the output, so it is written once however often the output is read.
@@ -36,8 +37,9 @@ const (
 
 // A Launch is what has an output of its own.
 type Launch struct {
-	Job             job.ID
-	Attempt, Launch int
+	Job     job.ID `json:"job"`
+	Attempt int    `json:"attempt"`
+	Launch  int    `json:"launch"`
 }
 
 // LaunchOf returns the present launch of a job.
@@ -59,6 +61,8 @@ type output struct {
 	said   Said
 	read   int64 // bytes that were looked at
 	looked time.Time
+	shared time.Time     // when other processes were told what the program has told
+	due    bool          // they will be told soon
 	over   chan struct{} // closed when the look under way is over; nil: there is none
 }
 
@@ -88,12 +92,7 @@ func (o *Outputs) Look(ctx context.Context, all map[Launch]Open) {
 
 // begin begins a look, and returns what tells that it is over; nil: there is none. o.mu is held.
 func (o *Outputs) begin(l Launch, open Open) chan struct{} {
-	f := o.of[l]
-	if f == nil {
-		o.forget()
-		f = &output{}
-		o.of[l] = f
-	}
+	f := o.output(l)
 	if f.over != nil || time.Since(f.looked) < lookGap || o.busy >= mostBusy {
 		return f.over
 	}
@@ -117,6 +116,17 @@ func (o *Outputs) begin(l Launch, open Open) chan struct{} {
 	return over
 }
 
+// output returns what is known of an output. o.mu is held.
+func (o *Outputs) output(l Launch) *output {
+	f := o.of[l]
+	if f == nil {
+		o.forget()
+		f = &output{}
+		o.of[l] = f
+	}
+	return f
+}
+
 // forget makes room for another output. o.mu is held.
 func (o *Outputs) forget() {
 	if o.of == nil {
@@ -126,7 +136,7 @@ func (o *Outputs) forget() {
 		return
 	}
 	for l, f := range o.of {
-		if f.over == nil && time.Since(f.looked) > lookEnds {
+		if f.over == nil && !f.due && time.Since(f.looked) > lookEnds {
 			delete(o.of, l)
 		}
 	}

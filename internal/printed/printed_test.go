@@ -46,7 +46,9 @@ func TestParse(t *testing.T) {
 			Event:      &job.CustomEvent{Name: "checkpoint", Message: "epoch 4"},
 			Checkpoint: text("epoch 4"),
 		},
-		"::pawl checkpoint": {Checkpoint: text("")},
+		"::pawl checkpoint":              {Checkpoint: text("")},
+		"::pawl event progress 3/7 done": {Progress: &job.Progress{What: "done", Done: 3, Total: 7}},
+		"::pawl event progress much":     {},
 	} {
 		if diff := cmp.Diff(want, Parse(line)); diff != "" {
 			t.Errorf("%q: %s", line, diff)
@@ -167,5 +169,48 @@ func TestHangingFiles(t *testing.T) {
 		if o.busy != 0 {
 			t.Errorf("%d looks are left", o.busy)
 		}
+	})
+}
+
+// What a program tells one process, the others hear: the first at once, then the newest once a
+// second.
+func TestTell(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var here, there Outputs
+		l := Launch{Job: job.NewID(), Attempt: 2, Launch: 3}
+		messages := make(chan []byte, 10)
+		go there.Hear(t.Context(), messages)
+		sent := 0
+		share := func(p job.Progress) {
+			m, err := News(l, p)
+			if err != nil {
+				t.Error(err)
+			}
+			sent++
+			messages <- m
+		}
+		is := func(o *Outputs, done int64) {
+			t.Helper()
+			synctest.Wait()
+			if p := o.Said(l).Progress; p == nil || p.Done != done {
+				t.Errorf("%+v, want %d", p, done)
+			}
+		}
+		for n := range int64(100) {
+			here.Tell(l, job.Progress{What: "rounds", Done: n, Total: 100}, share)
+			if n == 0 {
+				time.Sleep(time.Millisecond)
+				is(&there, 0)
+			}
+		}
+		is(&here, 99)
+		is(&there, 0)
+		time.Sleep(lookGap)
+		is(&there, 99)
+		if sent != 2 {
+			t.Errorf("%d messages were sent", sent)
+		}
+		messages <- []byte("junk")
+		is(&there, 99)
 	})
 }

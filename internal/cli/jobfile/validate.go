@@ -161,8 +161,8 @@ func (f *File) Absent(ctx context.Context, path bool) error {
 	var faults Faults
 	made := f.made()
 	for i := range f.Jobs {
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() != nil { // nobody waits for the answer
+			break
 		}
 		if _, problems := surroundings(&f.Jobs[i].spec, made, path); problems != nil {
 			faults.Add(f.label(i), &job.SpecError{Problems: problems})

@@ -30,11 +30,13 @@ func eventCommand() *cobra.Command {
 		Long: `Event writes an event into the history of a job that has not ended: a name, a message for people, and
 data for programs. Everyone who follows the events sees it. A program that a server runs may write
 events of its own job, $PAWL_JOB_ID: its environment holds the token for that. The next attempt finds
-the message of its last event named checkpoint in $PAWL_CHECKPOINT.
+the message of its last event named checkpoint in $PAWL_CHECKPOINT. One named progress, such as 40 or
+3/7 epochs, tells how far it is, and is not written into the history.
 
 ` + target.JobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'
-  pawl event slow epoch --data '{"loss": 0.25}'`,
+  pawl event slow epoch --data '{"loss": 0.25}'
+  pawl event "$PAWL_JOB_ID" progress '3/7 epochs'`,
 		Args:              cobra.RangeArgs(2, 3),
 		ValidArgsFunction: target.CompleteOne(target.LivingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,8 +68,11 @@ the message of its last event named checkpoint in $PAWL_CHECKPOINT.
 					}
 					e, err := at.AddEvent(ctx, id, n)
 					if err == nil {
-						fmt.Fprintf(cmd.OutOrStdout(), "event %s of job %s: %s\n", eventNumber(&e), id,
-							live.Clean(eventText(&e)))
+						what := "job" // progress is no row of the history
+						if e.N > 0 {
+							what = "event " + eventNumber(&e) + " of job"
+						}
+						fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", what, id, live.Clean(eventText(&e)))
 					}
 					return err
 				})(cmd, args)
