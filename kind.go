@@ -20,7 +20,12 @@ import (
 // Revision is lower. Of equal revisions the last one stays. What a declaration leaves out of Slots,
 // Schema and Index stays as it is, and so do the description and whether the kind is disabled:
 // people say those, with pawl apply.
-func (t Task[A, R]) Declare(ctx context.Context, s *Service) error { return s.keepKind(ctx, t.kind()) }
+func (t Task[A, R]) Declare(ctx context.Context, s *Service) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	return s.keepKind(ctx, t.kind())
+}
 
 // kind returns the declaration as a document.
 func (t *Task[A, R]) kind() kinds.Kind {
@@ -60,8 +65,36 @@ func (s *Service) keepKinds(ctx context.Context) error {
 	return nil
 }
 
+// keepQueue makes a queue that is not there.
+func (s *Service) keepQueue(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	all := s.jobs.Queues()
+	_, err := all.Resource(ctx, name)
+	if job.KindOf(err) != job.NotFound {
+		return err
+	}
+	text, err := job.Encode(job.Queue{Name: name})
+	if err == nil {
+		_, _, err = all.Apply(ctx, text, 0)
+	}
+	if job.KindOf(err) == job.Conflict {
+		return nil // another process made it meanwhile
+	}
+	return err
+}
+
 // keepKind keeps one declaration. What only people say of a kind stays.
 func (s *Service) keepKind(ctx context.Context, k kinds.Kind) error {
+	if text, err := job.Encode(k); err != nil {
+		return job.Errorf(job.Invalid, "task %s: %w", k.Name, err)
+	} else if _, err = kinds.Parse(text); err != nil { // also where it says what is there already
+		return job.Errorf(job.Invalid, "task %s: %w", k.Name, err)
+	}
+	if err := s.keepQueue(ctx, k.Queue); err != nil {
+		return job.Errorf(job.KindOf(err), "task %s: %w", k.Name, err)
+	}
 	all := s.jobs.Kinds()
 	for {
 		old, err := all.Resource(ctx, k.Name)

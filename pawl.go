@@ -30,6 +30,7 @@ package pawl
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/job"
@@ -56,10 +57,16 @@ type Service struct {
 	knows  map[string]bool // testers of versions of arguments
 	kinds  []kinds.Kind    // of the tasks that have handlers
 	log    *slog.Logger
+
+	declared []func() error  // checks of those tasks
+	testers  map[string]bool // by the names of Tester
+	running  atomic.Bool
 }
 
 // Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
-// is done.
+// is done, after Run has returned. The error is of kind [job.Unavailable] if the database cannot be
+// reached, [job.Locked] if another process has the folder, and [job.Newer] if a later version made
+// the tables.
 func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	o := opening{log: slog.Default()}
 	for _, set := range options {
@@ -70,7 +77,9 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 		return nil, err
 	}
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
-	return &Service{jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}, log: o.log}, nil
+	return &Service{
+		jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}, testers: map[string]bool{}, log: o.log,
+	}, nil
 }
 
 // An Option changes how a service is opened.
@@ -101,17 +110,30 @@ func Slots(n int) Option {
 	return func(o *opening) { o.cfg.Slots = map[job.Lane]int{job.LaneTask: n} }
 }
 
-// Configure changes what else can be set.
+// Configure changes what else can be set, such as the lease: for how long a process may be silent
+// before others take its jobs.
 func Configure(change func(*service.Config)) Option { return func(o *opening) { change(&o.cfg) } }
 
-// Around puts middleware around every handler of the service. The first one is the outermost. See
-// [service.Handler].
+// Around puts middleware around every handler of the service. The first one is the outermost.
+//
+//	pawl.Around(func(next service.Handler) service.Handler {
+//		return func(ctx context.Context, t *service.TaskRun) (any, error) {
+//			start := time.Now()
+//			out, err := next(ctx, t)
+//			log.Println(t.Job.Kind, t.Job.ID, time.Since(start), err)
+//			return out, err
+//		}
+//	})
+//
+// A panic of the handler comes out of next as a [*service.PanicError].
 func Around(middleware ...func(service.Handler) service.Handler) Option {
 	return func(o *opening) { o.around = append(o.around, middleware...) }
 }
 
-// OnError calls f with each error, and each panic as a [service.PanicError], that a handler ended
-// with. Nothing is told of handlers that were interrupted, canceled or paused, or that snooze.
+// OnError calls f with each error, and each panic as a [*service.PanicError] with its stack, that a
+// handler ended with. Nothing is told of handlers that were interrupted, canceled or paused, or that
+// snooze, block or cancel. Without OnError such errors are only in the history of the job: the
+// service logs none.
 func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
 	return Around(func(next service.Handler) service.Handler {
 		return func(ctx context.Context, t *service.TaskRun) (any, error) {
@@ -125,16 +147,31 @@ func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option 
 }
 
 // Jobs is the side of a service that reads and acts: it lists and shows jobs and follows their
-// events, cancels, pauses and submits them again, and has limits, queues and recovery.
+// events, cancels, pauses and submits them again, and has limits, queues and recovery. See
+// [service.Service.View], [service.Service.Find], [service.Service.Views], [service.Service.Count],
+// [service.Service.Cancel], [service.Service.Pause], [service.Service.Resubmit],
+// [service.Service.History] and [service.Service.Events]. All of it is of one tenant.
 func (s *Service) Jobs() *service.Service { return s.jobs }
 
 // Database is where the jobs are.
 func (s *Service) Database() *Database { return s.db }
 
-// Run runs tasks until ctx ends, and then stops in good order: handlers may go on for 10 s, and
-// unfinished jobs go back to their queues as if nothing had happened. All handlers must be
-// registered before. Their declarations are kept: see [Task.Declare].
+// Run runs tasks until ctx ends, and then stops in good order and returns nil: handlers may go on
+// for 10 s, and unfinished jobs go back to their queues as if nothing had happened. All handlers must
+// be registered before. Their declarations are kept: see [Task.Declare].
+//
+// While the database cannot be reached, Run tries again. It returns an error of kind [job.Invalid]
+// at once if a declaration is wrong, and of kind [job.Conflict] if the service runs already.
 func (s *Service) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return job.Errorf(job.Conflict, "the service runs already: call Run once")
+	}
+	defer s.running.Store(false)
+	for _, check := range s.declared {
+		if err := check(); err != nil {
+			return err
+		}
+	}
 	err := s.keepKinds(ctx)
 	if err == nil {
 		err = s.tryVersions(ctx)
@@ -148,5 +185,5 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.jobs.Run(ctx)
 }
 
-// Close closes the database.
+// Close closes the database. Calls that come later return an error of kind [job.Closed].
 func (s *Service) Close() error { return s.db.Close() }

@@ -224,8 +224,11 @@ func TestVersionsOfArguments(t *testing.T) {
 		}
 		older := enqueue(t, old, svc, greetV1{"Grace Hopper"}, pawl.After(time.Hour))
 		stop()
+		svc.Close()
 
 		// the same database, another build
+		svc = opened(t, at)
+		newer, older = new.Find(svc, newer.ID), old.Find(svc, older.ID)
 		new.Handle(svc, func(_ context.Context, j *pawl.Job[greetV2]) (string, error) {
 			return j.Args.Last + ", " + j.Args.First, nil
 		})

@@ -11,15 +11,16 @@ import (
 // A Clock says when a task is due, again and again: [Cron], [Every].
 type Clock struct{ s job.Schedule }
 
-// Cron is due at the times of a cron expression, such as "0 9 * * MON", in UTC or [Clock.In] a time
-// zone. Clock changes neither double nor lose what is due once a day.
+// Cron is due at the times of a cron expression: minute, hour, day, month and day of the week, such
+// as "0 9 * * MON" for Mondays at nine, in UTC or [Clock.In] a time zone. A sixth field in front is
+// seconds. Clock changes neither double nor lose what is due once a day.
 func Cron(expression string) Clock { return Clock{job.Schedule{Cron: expression}} }
 
-// Every is due at an interval of whole seconds. The first time is that long after the schedule was
-// made.
+// Every is due at an interval of whole seconds, from 1 s to a year. The first time is that long after
+// the schedule was made.
 func Every(d time.Duration) Clock { return Clock{job.Schedule{Every: job.Duration(d)}} }
 
-// In returns c in a time zone, by its IANA name.
+// In returns c in a time zone, by its IANA name, such as Europe/Berlin.
 func (c Clock) In(zone string) Clock {
 	c.s.TimeZone = zone
 	return c
@@ -48,11 +49,22 @@ func (c Clock) CatchUpNone() Clock {
 // Schedule enqueues a job of the task whenever c is due, once, whatever number of processes there
 // is. The schedule is kept in the database under its name. So every process may call this when it
 // starts: what is there already stays, and goes on counting, unless the call says something else.
-// A schedule that somebody paused stays paused. It is deleted with [service.Service.Schedules]. The
-// options are those of each job; [Job.Due] tells it when it was due.
+// A schedule that somebody paused stays paused. Some process must run ([Service.Run]) for jobs to
+// come; it need not be one that handles them.
+//
+//	err := Report.Schedule(ctx, svc, "weekly", pawl.Cron("0 9 * * MON").In("Europe/Berlin"), Week{Team: "red"})
+//	times, err := svc.Jobs().NextDue(ctx, "weekly", 3)
+//	err = svc.Jobs().Schedules().Delete(ctx, "weekly")
+//
+// The options are those of each job, but for [WithKey], [WithID] and transactions, which are of one
+// call. [Job.Due] tells a job when it was due. The error is of kind [job.Invalid] if the clock or
+// the zone is not one.
 func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clock, args A,
 	options ...EnqueueOption,
 ) error {
+	if err := t.check(); err != nil {
+		return err
+	}
 	spec, err := t.spec(args)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,14 +15,30 @@ import (
 )
 
 // A Task declares a kind of job whose arguments are A and whose result is R. Both are written as
-// JSON. Only Kind is required. A declaration never changes: the code that enqueues and the code
-// that handles share it. The database keeps it for jobs that come in other ways: see
-// [Task.Declare].
+// JSON, arguments up to 1 MiB. Only Kind is required:
+//
+//	var Thumbnail = pawl.Task[Resize, Thumb]{
+//		Kind:    "thumbnail",
+//		Unique:  pawl.UntilStart("image"), // by the names in JSON
+//		Order:   pawl.InOrder("user.id"),
+//		Retry:   &job.RetryPolicy{MaxAttempts: 5, Backoff: job.Backoff{Base: job.Duration(time.Minute)}},
+//		Timeout: 10 * time.Minute,
+//		Keep:    map[job.State]time.Duration{job.Finished: 24 * time.Hour},
+//		Index:   []string{"image"},
+//	}
+//
+// The code that enqueues and the code that handles share the declaration. Nothing registers it:
+// [Task.Enqueue] works without, also in a process that handles nothing. The database keeps it for
+// jobs that come in other ways: see [Task.Declare].
+//
+// What is wrong with a declaration, such as a field in Unique that A does not have, is an error of
+// kind [job.Invalid] of Enqueue, Declare and [Service.Run].
 type Task[A, R any] struct {
 	// Kind is its name in the database: up to 64 of A-Z a-z 0-9 . _ -.
 	Kind string
 
-	// Queue is where its jobs wait; "default" by default.
+	// Queue is where its jobs wait; "default" by default. [Service.Run] and [Task.Declare] make
+	// it if it is not there. Before that Enqueue refuses the jobs.
 	Queue string
 
 	// Unique says which jobs are equal, and what becomes of a job while there is an equal one:
@@ -32,34 +49,39 @@ type Task[A, R any] struct {
 	Order Order
 
 	// Limits are keys of limits. A job takes a turn of each before it runs. A limit of all jobs of
-	// the kind has the key kind/KIND. [service.Service.SetLimit] sets limits.
+	// the kind has the key kind/KIND. [service.Service.SetLimit] of [Service.Jobs] sets limits; a key
+	// that has none holds nobody up.
 	Limits []string
 
 	// Retry says how often a job is tried, and how long it waits between; by default ten times,
-	// with exponential backoff from 1 s to 1 h, each wait a random part of that.
+	// with exponential backoff from 1 s to 1 h, each wait a random part of that. 1 to 1,000 attempts.
 	Retry *job.RetryPolicy
 
-	// Timeout is how long one run may take; 0: as long as it likes. See [ErrTimedOut].
+	// Timeout is how long one run may take; 0: as long as it likes. Then its context ends with
+	// [ErrTimedOut], and an error that it returns is a failed attempt.
 	Timeout time.Duration
 
 	// Stall is how long a run may go on without [Job.Heartbeat], [Job.Progress] or
-	// [Job.Checkpoint]; 0: as long as it likes. See [ErrStalled].
+	// [Job.Checkpoint]; 0: as long as it likes. Then its context ends with [ErrStalled], and an error
+	// that it returns is a failed attempt.
 	Stall time.Duration
 
-	// Slots is how many of its jobs run at once, in all processes together: the limit kind/KIND. 0
-	// leaves that limit as it is.
+	// Slots is how many of its jobs run at once, in all processes together, up to 1,000,000: the
+	// limit kind/KIND. 0 leaves that limit as it is; there is none at first.
 	Slots int
 
 	// Schema is a JSON Schema (2020-12) of A. Jobs whose arguments do not meet it are refused, also
 	// those that come from elsewhere. Nil leaves it as people have set it.
 	Schema json.RawMessage
 
-	// Keep is how long its jobs are kept after their end, by the state in which they end. For a state
-	// that it does not have the retention of the tenant holds.
+	// Keep is how long its jobs are kept after their end, from 1 h to ten years, by the state in which
+	// they end: [job.Finished], [job.Failed] or [job.Canceled]. For a state that it does not have the
+	// retention of the tenant holds, and without one they are kept for ever.
 	Keep map[job.State]time.Duration
 
 	// Index names arguments, up to four, by which an index finds the jobs: image, or user.id for a
-	// field in a field. Without one, all jobs of a filter's window are looked at.
+	// field in a field. A filter says args.image=cat.png. Without an index, all jobs of the filter's
+	// window are looked at.
 	Index []string
 
 	// Revision is raised with a change of the declaration, so that a process of an older build does
@@ -77,12 +99,13 @@ type Task[A, R any] struct {
 }
 
 // Unique says which jobs of a kind are equal. Equality is that of JSON values: 1, 1.0 and 1e0 are
-// equal, and the order of fields does not count.
+// equal, and the order of fields does not count. Fields have their names in JSON, and a dot leads
+// into a field: user.id. Without fields, jobs are equal if all their arguments are.
 type Unique struct{ u *job.Unique }
 
-// UntilStart makes jobs equal that have the same values in these fields of their arguments; without
-// fields, in all of them. A dot leads into a field. While an equal job waits to run for the first
-// time, [Task.Enqueue] returns that job.
+// UntilStart makes jobs equal that have the same values in these fields of their arguments. While an
+// equal job waits to run for the first time, [Task.Enqueue] returns that job, and the arguments of
+// the call are dropped. [Handle.Existed] tells.
 func UntilStart(fields ...string) Unique { return unique(job.UntilStart, fields) }
 
 // UntilDone is [UntilStart] while an equal job has not ended.
@@ -94,6 +117,9 @@ func WhileRunning(fields ...string) Unique { return unique(job.WhileRunning, fie
 // Alone returns u, which must be of [UntilStart], so that equal jobs never run at once either: one
 // may be in the queue while an equal one runs.
 func (u Unique) Alone() Unique {
+	if u.u == nil {
+		panic("pawl: Alone of no Unique: write pawl.UntilStart(...).Alone()")
+	}
 	both := *u.u
 	both.Alone = true
 	return Unique{&both}
@@ -106,13 +132,16 @@ func unique(until job.UniqueMode, fields []string) Unique {
 // Order says which jobs go one after the other.
 type Order struct{ o *job.Order }
 
-// InOrder makes jobs whose arguments have the same fields go one after the other, in the order of
-// their submission. A job that fails and is tried again holds the others up.
+// InOrder makes jobs that have the same values in these fields of their arguments go one after the
+// other, in the order of their submission. At least one field is needed; they have their names in
+// JSON, and a dot leads into a field. A job that fails and is tried again holds the others up. One
+// that has ended does not, in whatever state.
 func InOrder(fields ...string) Order { return Order{&job.Order{Args: fields}} }
 
 // By returns o in another order: due, the time before which a job does not start, or a field of the
 // arguments, such as args.version, the least first.
 func (o Order) By(what string) Order {
+	o.must("By")
 	other := *o.o
 	other.By = what
 	return Order{&other}
@@ -120,35 +149,61 @@ func (o Order) By(what string) Order {
 
 // Passing returns o with jobs that go on while the one before them is in trouble.
 func (o Order) Passing() Order {
+	o.must("Passing")
 	other := *o.o
 	other.Failing = job.OrderPass
 	return Order{&other}
 }
 
-// Handle registers the handler of the task in a service. It must be called before [Service.Run].
+// must panics if o is none.
+func (o Order) must(method string) {
+	if o.o == nil {
+		panic("pawl: " + method + " of no Order: write pawl.InOrder(...)." + method)
+	}
+}
+
+// Handle registers the handler of the task in a service, before [Service.Run]. It panics if the
+// service runs, or has a handler of this kind.
 //
-// The handler's result is kept with the job. An error fails the attempt. The handler runs at least
-// once: after a crash of its process it is called again. It should return soon after its context
-// has ended; [context.Cause] says why that was, such as [ErrCanceled]. An error that it returns
-// then does not count as a failed attempt, unless its time was over.
+// The handler's result is kept with the job, as JSON. An error fails the attempt, and so does a
+// panic; [Fail], [Snooze], [Block] and [Cancel] make errors that say something else. The handler
+// runs at least once: after a crash of its process it is called again. It should return soon after
+// its context has ended; [context.Cause] says why that was, such as [ErrCanceled]. An error that it
+// returns then does not count as a failed attempt, unless its time was over. Handlers run side by
+// side, up to [Slots] of them.
 func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R, error)) {
+	switch has := func(k kinds.Kind) bool { return k.Name == t.Kind }; {
+	case handler == nil:
+		panic("pawl: Handle of task " + t.Kind + ": the handler is nil")
+	case s.running.Load():
+		panic("pawl: Handle of task " + t.Kind + " after Run: register handlers before Run")
+	case slices.ContainsFunc(s.kinds, has):
+		panic("pawl: task " + t.Kind + " has a handler already: call Handle once, and give each declaration its own Kind")
+	}
+	s.declared = append(s.declared, t.check)
 	options := []service.HandleOption{
 		service.TimeLimit(t.Timeout), service.Stall(t.Stall), service.Around(s.around...),
 	}
-	s.kinds = append(slices.DeleteFunc(s.kinds, func(k kinds.Kind) bool { return k.Name == t.Kind }), t.kind())
+	s.kinds = append(s.kinds, t.kind())
 	version := max(t.Version, 1)
 	s.knowVersions(t.Kind, version)
 	s.jobs.Handle(t.Kind, func(ctx context.Context, run *service.TaskRun) (any, error) {
-		j := &Job[A]{TaskRun: run}
+		j := &Job[A]{TaskRun: run, s: s}
 		if err := t.read(run, version, &j.Args); err != nil {
 			return nil, err
 		}
-		return handler(ctx, j)
+		result, err := handler(ctx, j)
+		return result, s.known(err)
 	}, options...)
 }
 
-// Enqueue submits a job of the task and returns once it is durable. While there is an equal job, as
-// Unique says, it returns that job. See [EnqueueOption] for times, priorities and transactions.
+// Enqueue submits a job of the task and returns once it is durable, or, with postgres.In or
+// sqlite.In, once it is part of the caller's transaction. While there is an equal job, as Unique
+// says, it returns that job, and [Handle.Existed] is true. No process need run for it.
+//
+// See [EnqueueOption] for times, priorities, keys and transactions. The error is of kind
+// [job.Invalid] if something is wrong with the task, the arguments or an option; [job.Unavailable]
+// if the database cannot be reached: with [WithKey] or [WithID] the call can be repeated.
 func (t Task[A, R]) Enqueue(ctx context.Context, s *Service, args A, options ...EnqueueOption) (*Handle[R], error) {
 	hs, err := t.EnqueueAll(ctx, s, []A{args}, options...)
 	if err != nil {
@@ -158,10 +213,14 @@ func (t Task[A, R]) Enqueue(ctx context.Context, s *Service, args A, options ...
 }
 
 // EnqueueAll submits a job for each of args, all or none, in one transaction. The options are those
-// of every job.
+// of every job. The handles are in the order of args. Where [Handle.Existed] is true, the job is one
+// that was there before, or an earlier one of the same call.
 func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, options ...EnqueueOption) (
 	[]*Handle[R], error,
 ) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
 	reqs := make([]service.Request, len(args))
 	var e Enqueueing
 	for i := range args {
@@ -175,7 +234,11 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 		}
 		reqs[i] = service.Request{ID: job.NewID(), Spec: spec, Trace: e.Trace}
 	}
-	sub := service.Submission{Jobs: reqs, Key: e.Key, Tx: e.Tx}
+	tx, err := e.tx(s)
+	if err != nil {
+		return nil, err
+	}
+	sub := service.Submission{Jobs: reqs, Key: e.Key, Tx: tx}
 	answers, err := s.jobs.SubmitAll(ctx, sub)
 	if err != nil {
 		return nil, err
@@ -191,7 +254,7 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 func (t *Task[A, R]) spec(args A) (job.Spec, error) {
 	text, err := json.Marshal(args)
 	if err != nil {
-		return job.Spec{}, job.Errorf(job.Invalid, "arguments of %s: %w", t.Kind, err)
+		return job.Spec{}, job.Errorf(job.Invalid, "arguments of %s cannot be written as JSON: %w", t.Kind, err)
 	}
 	spec := job.Spec{
 		Kind: t.Kind, Queue: t.Queue, Args: text, Unique: t.Unique.u, Order: t.Order.o, Limits: slices.Clone(t.Limits),
@@ -236,8 +299,13 @@ func (t *Task[A, R]) read(run *service.TaskRun, version int, args *A) error {
 	return nil
 }
 
-// An EnqueueOption says more about one call of Enqueue: [At], [After], [WithPriority], [WithKey],
-// [WithID], [WithLabel], postgres.In, sqlite.In.
+// An EnqueueOption says more about one call of [Task.Enqueue] or [Task.EnqueueAll]:
+//
+//   - when: [At], [After], [WithPriority];
+//   - repeated calls: [WithKey] for the call, [WithID] for the job;
+//   - in a transaction of the caller: In and InSQL of [github.com/pawl-jobs/pawl/postgres], In of
+//     [github.com/pawl-jobs/pawl/sqlite];
+//   - for filters: [WithLabel].
 type EnqueueOption func(*Enqueueing)
 
 // Enqueueing is what options of Enqueue change.
@@ -245,13 +313,24 @@ type Enqueueing struct {
 	Spec  *job.Spec // of one job
 	Key   string    // an idempotency key; empty: none
 	Trace string    // a W3C traceparent; empty: none
-	Tx    service.Tx
+	// Tx returns the transaction of the caller, which must be one of the database of the service; nil:
+	// there is none.
+	Tx func(*Database) (service.Tx, error)
 }
 
-// At does not run the job before t.
+// tx returns the transaction of the caller in the database of a service; nil: there is none.
+func (e *Enqueueing) tx(s *Service) (service.Tx, error) {
+	if e.Tx == nil {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	return e.Tx(s.db)
+}
+
+// At does not run the job before t, from 1970 to the beginning of 2200. A time that has passed is
+// no wait.
 func At(t time.Time) EnqueueOption { return func(e *Enqueueing) { e.Spec.NotBefore = t } }
 
-// After does not run the job before d has passed, by the clock of the database.
+// After does not run the job before d has passed, by the clock of the database; ten years at most.
 func After(d time.Duration) EnqueueOption {
 	return func(e *Enqueueing) { e.Spec.Delay = job.Duration(d) }
 }
@@ -259,15 +338,17 @@ func After(d time.Duration) EnqueueOption {
 // WithPriority gives the job a priority: 0 goes first, 9 last, 5 by default.
 func WithPriority(n int) EnqueueOption { return func(e *Enqueueing) { e.Spec.Priority = &n } }
 
-// WithID gives the job a name of the caller's own. Another call with the same name and arguments
-// returns the same job; with other arguments it is an error of kind Conflict.
+// WithID gives the job a name of the caller's own, up to 128 bytes, as long as the job is kept.
+// Another call with the same name and arguments returns the same job; with other arguments it is an
+// error of kind [job.Conflict].
 func WithID(id string) EnqueueOption { return func(e *Enqueueing) { e.Spec.ExternalID = id } }
 
 // WithKey makes the call one that can be repeated: within a day, another call with the same key and
-// arguments returns the same jobs.
+// arguments returns the same jobs; with other arguments it is an error of kind [job.Conflict].
 func WithKey(key string) EnqueueOption { return func(e *Enqueueing) { e.Key = key } }
 
-// WithLabel gives the job a label, for filters.
+// WithLabel gives the job a label, for filters: label.NAME=VALUE. Names have 1 to 63 characters A-Z
+// a-z 0-9 . _ / -, values up to 255 characters. A job has up to 64.
 func WithLabel(name, value string) EnqueueOption {
 	return func(e *Enqueueing) {
 		labels := map[string]string{name: value}
@@ -282,18 +363,20 @@ func WithLabel(name, value string) EnqueueOption {
 
 // A Handle is a job that was enqueued.
 type Handle[R any] struct {
-	ID      job.ID
-	Existed bool // it was there before: an equal job, or one of the same key or id
+	ID      job.ID // for [Task.Find], a URL or a log
+	Existed bool   // it was there before: an equal job, or one of the same key or id
 	s       *Service
 }
 
-// Wait waits until the job has ended and returns its result. The error is an [*Ended] if the job
-// did not finish.
+// Wait waits until the job has ended and returns its result. It may be called in any process. The
+// error is an [*Ended] if the job did not finish. When ctx ends first it is that of ctx, and after
+// [context.DeadlineExceeded] it says what the job waits for: if no process runs such jobs, that is
+// for ever.
 func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 	var result R
 	j, err := h.s.jobs.Wait(ctx, h.ID)
 	if err != nil {
-		return result, err
+		return result, h.late(ctx, err)
 	}
 	if j.State != job.Finished {
 		return result, &Ended{ID: j.ID, State: j.State, Code: j.Code, Message: j.Message}
@@ -307,7 +390,24 @@ func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 	return result, nil
 }
 
-// Job returns the job as it is now.
+// maxLate is how long it takes at most to find out why a job has not ended.
+const maxLate = time.Second
+
+// late returns err with what the job waits for, if time was up.
+func (h *Handle[R]) late(ctx context.Context, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLate)
+	defer cancel()
+	v, failed := h.s.jobs.View(ctx, h.ID)
+	if failed != nil {
+		return err
+	}
+	return fmt.Errorf("job %s has not ended: it is %s: %s: %w", v.ID, v.State, v.Why, err)
+}
+
+// Job returns the job as it is now: its state, attempt, times and message.
 func (h *Handle[R]) Job(ctx context.Context) (job.Job, error) { return h.s.jobs.Job(ctx, h.ID) }
 
 // Find returns the handle of a job of this task that was enqueued before, here or elsewhere.
@@ -315,7 +415,8 @@ func (t Task[A, R]) Find(s *Service, id job.ID) *Handle[R] {
 	return &Handle[R]{ID: id, Existed: true, s: s}
 }
 
-// An Ended is the error of a job that did not finish. It is [ErrCanceled] if the job was canceled.
+// An Ended is the error of a job that did not finish. It is [ErrCanceled], by [errors.Is], if the job
+// was canceled. Message is that of the last error of the handler.
 type Ended struct {
 	ID      job.ID
 	State   job.State // FAILED or CANCELED

@@ -1,6 +1,6 @@
 // Package pawltest is for the tests of programs that enqueue and handle tasks. Its services keep
-// their jobs in memory. In a bubble of [testing/synctest] their time is virtual: a backoff of an
-// hour or a schedule of next Monday take no time.
+// their jobs in memory. In a bubble of [testing/synctest] their time is virtual, from 2000-01-01: a
+// backoff of an hour or a schedule of next Monday take no time.
 //
 //	func TestMail(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -12,7 +12,28 @@
 //	}
 //
 // [Enqueued] says what code under test has enqueued, [Work] runs one job, [Start] runs all that
-// come, and [Drain] waits until none is left.
+// come, and [Drain] waits until none is left. The last three need the handlers to be registered
+// before, with [pawl.Task.Handle].
+//
+// A schedule is tested by waiting until it is due:
+//
+//	Report.Schedule(t.Context(), svc, "weekly", pawl.Cron("0 9 * * MON"), Week{})
+//	pawltest.Start(t, svc)
+//	time.Sleep(7 * 24 * time.Hour) // in the bubble
+//	synctest.Wait()
+//
+// # Transactions
+//
+// In memory there are no transactions: sqlite.WithTx, sqlite.In and postgres.In are errors. For code
+// that uses them, open a service in a folder or on a database of the test, outside of a bubble. The
+// functions of this package take it as any other:
+//
+//	svc, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()))
+//	if err != nil {
+//		t.Fatal(err)
+//	}
+//	t.Cleanup(func() { svc.Close() })
+//	answer, err := pawltest.Work(t, svc, Mail, Letter{To: "ada"})
 package pawltest
 
 import (
@@ -49,7 +70,8 @@ func memory(context.Context, *slog.Logger) (*pawl.Database, error) {
 	return &pawl.Database{Store: st, Broker: &local.Broker{}, Close: st.Close}, nil
 }
 
-// Start runs a service until stop is called, or until the test ends.
+// Start runs a service until stop is called, or until the test ends. Where the service ends with an
+// error, the test fails.
 func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -70,8 +92,8 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 	return stop
 }
 
-// Work enqueues a job, runs the service until that job has ended, and returns its result. It is for
-// a service that does not run.
+// Work enqueues a job, runs the service until that job has ended, and returns its result. Its error
+// is that of [pawl.Handle.Wait]. Work is for a service that does not run. It waits for retries, too.
 func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (
 	R, error,
 ) {

@@ -9,45 +9,72 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
 // In enqueues in a transaction of pgx, which must be one of the database of the service, at the
-// isolation level READ COMMITTED. The jobs are there once it commits, and workers are told by that.
-// A job that is equal to another one, or has its id, is that job, and fails nothing. Of the options
-// of the database only [Schema] counts.
+// isolation level READ COMMITTED. It is for [pawl.Job.FinishIn], too.
+//
+//	tx, err := pool.Begin(ctx) // a pool of your own, to the same database
+//	if err != nil {
+//		return err
+//	}
+//	defer tx.Rollback(ctx)
+//	_, err = tx.Exec(ctx, "INSERT INTO images (name) VALUES ($1)", "cat.png")
+//	if err != nil {
+//		return err
+//	}
+//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"}, postgres.In(tx))
+//	if err != nil {
+//		return err
+//	}
+//	return tx.Commit(ctx)
+//
+// The jobs are there once it commits, and workers are told by that. If it rolls back, there never
+// were any: forget the handles. Do not wait for a result before the commit. A job that is equal to
+// another one, or has its id, is that job, and fails nothing.
 //
 // Until the transaction ends it holds the unique keys of its jobs: others that enqueue equal ones
 // wait for it. Events of transactions that began after it are not shown before. So commit soon.
-func In(tx pgx.Tx, options ...Option) pawl.EnqueueOption {
-	return in(options, &transaction{
+func In(tx pgx.Tx) pawl.EnqueueOption {
+	return in(&transaction{
 		query: func(ctx context.Context, text, arg string) (answer string, err error) {
 			err = tx.QueryRow(ctx, text, arg).Scan(&answer)
 			return answer, err
 		},
-		rollback: tx.Rollback,
-	})
+		rollback: func(ctx context.Context) error { return tx.Rollback(ctx) },
+	}, tx == nil)
 }
 
 // InSQL is [In] for a transaction of database/sql, with any driver that writes parameters as $1.
-func InSQL(tx *sql.Tx, options ...Option) pawl.EnqueueOption {
-	return in(options, &transaction{
+func InSQL(tx *sql.Tx) pawl.EnqueueOption {
+	return in(&transaction{
 		query: func(ctx context.Context, text, arg string) (answer string, err error) {
 			err = tx.QueryRowContext(ctx, text, arg).Scan(&answer)
 			return answer, err
 		},
 		rollback: func(context.Context) error { return tx.Rollback() },
-	})
+	}, tx == nil)
 }
 
-func in(options []Option, tx *transaction) pawl.EnqueueOption {
-	var o opening
-	for _, set := range options {
-		set(&o)
+func in(tx *transaction, none bool) pawl.EnqueueOption {
+	return func(e *pawl.Enqueueing) {
+		e.Tx = func(db *pawl.Database) (service.Tx, error) {
+			st, ok := db.Store.(*postgres.Store)
+			if !ok {
+				return nil, job.Errorf(job.Invalid, "postgres.In: the service is not on PostgreSQL: open it with postgres.At, "+
+					"in a test too; in a folder use sqlite.WithTx and sqlite.In")
+			}
+			if none {
+				return nil, job.Errorf(job.Invalid, "postgres.In: the transaction is nil: give the one that Begin returned")
+			}
+			bound := *tx
+			bound.schema = st.SchemaName()
+			return &bound, nil
+		}
 	}
-	tx.schema = o.schema
-	return func(e *pawl.Enqueueing) { e.Tx = tx }
 }
 
 // A transaction implements [service.Tx].

@@ -399,3 +399,36 @@ func TestEnqueueInSQL(t *testing.T) {
 		}
 	}
 }
+
+// The transaction writes into the schema of its service, and a nil one is told.
+func TestSchemaOfTheService(t *testing.T) {
+	dsn := testenv.Postgres(t).Database(t)
+	quiet := pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	svc, err := pawl.Open(t.Context(), postgres.At(dsn, postgres.Schema("work")), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.Close()
+	db, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var h *pawl.Handle[int]
+	err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		h, err = plain.Enqueue(t.Context(), svc, order{"ada", 1}, postgres.In(tx))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j, err := h.Job(t.Context()); err != nil || j.Kind != "plain" {
+		t.Errorf("%s, %v", j.Kind, err)
+	}
+	for _, none := range []pawl.EnqueueOption{postgres.In(nil), postgres.InSQL(nil)} {
+		_, err := plain.Enqueue(t.Context(), svc, order{"ada", 1}, none)
+		if job.KindOf(err) != job.Invalid || err.Error() != "postgres.In: the transaction is nil: give the one that Begin returned" {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -240,3 +240,76 @@ func TestFinishIn(t *testing.T) {
 		t.Errorf("the handler was called %v", calls)
 	}
 }
+
+// What would wait for the transaction that it is in is refused at once, not after the time of that.
+func TestBorrower(t *testing.T) {
+	svc := open(t)
+	other := open(t)
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, plainly := plain.Enqueue(ctx, svc, order{1})
+		_, cancel := svc.Jobs().Cancel(ctx, job.NewID())
+		nested := sqlite.WithTx(ctx, svc, func(context.Context, *sqlite.Tx) error { return nil })
+		for name, err := range map[string]error{"enqueue": plainly, "cancel": cancel, "WithTx": nested} {
+			if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "hand sqlite.In(tx) to it") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		_, err := plain.Enqueue(ctx, other, order{1})
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A program whose table has the name of one of Pawl's is told, also if it says IF NOT EXISTS.
+func TestTablesOfPawl(t *testing.T) {
+	svc := open(t)
+	for q, name := range map[string]string{
+		"CREATE TABLE IF NOT EXISTS labels (id TEXT)": "labels", `create table "Jobs"(id)`: "jobs", "DROP TABLE main.events": "events",
+		"ALTER TABLE [turns] ADD x": "turns", "CREATE TEMP TABLE `lines` (n)": "lines",
+		"CREATE TABLE shop_a (n);\n-- more\nCREATE VIRTUAL TABLE sessions USING fts5(n)": "sessions",
+		"CREATE TABLE shop_labels (jobs TEXT)":                                           "", "CREATE INDEX labels_n ON orders (n)": "", "CREATE VIEW jobs_of AS SELECT 1": "",
+	} {
+		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			_, err := tx.ExecContext(ctx, q)
+			return err
+		})
+		if name == "" && err != nil || name != "" && (err == nil ||
+			err.Error() != name+" is a table of Pawl: give yours another name, with a prefix such as app_"+name) {
+			t.Errorf("%s: %v", q, err)
+		}
+	}
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error { // the list has them all
+		rows, err := tx.QueryContext(ctx, "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			if err := rows.Scan(&name); err != nil {
+				return err
+			}
+			if name == "orders" || strings.HasPrefix(name, "shop_") {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, "DROP TABLE "+name); err == nil {
+				t.Errorf("table %s may be dropped", name)
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoFolder(t *testing.T) {
+	for _, dir := range []string{"", "postgres://shop@localhost/shop"} {
+		_, err := pawl.Open(t.Context(), sqlite.At(dir))
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "is no folder: give a path such as data") {
+			t.Errorf("%q: %v", dir, err)
+		}
+	}
+}

@@ -222,6 +222,9 @@ const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lo
 		set_config('enable_mergejoin', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true)`
 
+// SchemaName returns the name of the schema of Pawl's tables.
+func (s *Store) SchemaName() string { return s.o.Schema }
+
 // sql returns a text with the name of the schema.
 func (s *Store) sql(text string) string {
 	if s.o.Schema == defaultSchema {

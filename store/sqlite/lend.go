@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,7 +47,7 @@ func (s *Store) Lend(ctx context.Context, most time.Duration, f func(context.Con
 			return err
 		}
 		x.Conn = conn
-		ctx, cancel := context.WithTimeout(ctx, most)
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, lentKey{}, s), most)
 		defer cancel()
 		ended := make(chan outcome, 1)
 		go func() {
@@ -82,6 +84,13 @@ func (s *Store) Lend(ctx context.Context, most time.Duration, f func(context.Con
 	}
 	return x.eff, nil
 }
+
+// lentKey is the key of the store whose transaction was lent, in the context of the borrower. What
+// that writes in another way would wait for its own transaction.
+type lentKey struct{}
+
+var errBorrower = job.Errorf(job.Invalid, "this would wait for the transaction that it is in: hand sqlite.In(tx) to it, or "+
+	"do it before or after WithTx")
 
 // An outcome is how the function of a caller ended.
 type outcome struct {
@@ -230,11 +239,34 @@ func steers(q string) error {
 	if len(words) == 0 {
 		return nil
 	}
+	if name := ownTable(q); name != "" {
+		return job.Errorf(job.Invalid, "%s is a table of Pawl: give yours another name, with a prefix such as app_%s", name, name)
+	}
 	switch word := strings.ToUpper(words[0]); word {
 	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA", "ATTACH", "DETACH", "VACUUM":
 		return job.Errorf(job.Invalid, "%s is not for a transaction that others share: return an error to undo it", word)
 	}
 	return nil
+}
+
+// own are the names of Pawl's tables.
+var own = []string{
+	"duties", "events", "followups", "goose_db_version", "groups", "idempotency", "jobs", "labels", "limits", "lines",
+	"moments", "prerequisites", "resources", "served", "sessions", "specs", "turns", "unique_keys", "walks",
+}
+
+// tableRE matches where a statement makes, changes or removes a table or a view.
+var tableRE = regexp.MustCompile(`(?i)\b(?:CREATE|ALTER|DROP)\s+(?:(?:TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|VIEW)\s+` +
+	`(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:(?:main|temp)\.)?["'\x60\[]?(\w+)`)
+
+// ownTable returns the table of Pawl that a statement would make, change or remove; empty: none.
+func ownTable(q string) string {
+	for _, m := range tableRE.FindAllStringSubmatch(q, -1) {
+		if name := strings.ToLower(m[1]); slices.Contains(own, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // lentRows are rows of a loan.

@@ -144,7 +144,7 @@ func (c connected) commit(ctx context.Context, f func(tx) error) error {
 		if err := exec("INSERT INTO orders VALUES (1, 'now')"); err != nil {
 			return err
 		}
-		return f(tx{postgres.In(t, postgres.Schema(c.schema)), exec})
+		return f(tx{postgres.In(t), exec})
 	})
 }
 
