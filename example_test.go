@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // quiet keeps what services log out of the examples.
@@ -126,7 +127,7 @@ func ExampleTask_Declare() {
 }
 
 // A handler that was interrupted goes on where its last checkpoint was.
-func ExampleJob_checkpoint() {
+func ExampleJob_Checkpoint() {
 	ctx := context.Background()
 	svc, done := open(ctx)
 	defer done()
@@ -160,6 +161,77 @@ func ExampleJob_checkpoint() {
 	j, _ := h.Job(ctx)
 	fmt.Println(words, "words in", j.Attempt, "attempts", err)
 	// Output: 6 words in 2 attempts <nil>
+}
+
+// Jobs that are there already are told, in one call, too.
+func ExampleTask_EnqueueAll() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	hs, err := Thumbnail.EnqueueAll(ctx, svc, []Resize{{Image: "cat.png"}, {Image: "dog.png"}, {Image: "cat.png"}})
+	if err != nil {
+		panic(err)
+	}
+	for _, h := range hs {
+		fmt.Println(h.Existed)
+	}
+	fmt.Println(hs[2].ID == hs[0].ID)
+	// Output:
+	// false
+	// false
+	// true
+	// true
+}
+
+// Who waits for a job that nobody runs is told so when time is up.
+func ExampleHandle_Wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	svc, done := open(context.Background())
+	defer done()
+
+	h, err := Thumbnail.Enqueue(context.Background(), svc, Resize{Image: "cat.png"})
+	if err != nil {
+		panic(err)
+	}
+	_, err = h.Wait(ctx)
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	_, why, _ := strings.Cut(err.Error(), "has not ended: ")
+	why, _, _ = strings.Cut(why, ";")
+	fmt.Println(why)
+	// Output:
+	// true
+	// it is PENDING: no live process claims jobs of kind thumbnail in queue default
+}
+
+// Jobs are found by what they are and by their arguments, shown, and canceled.
+func ExampleService_Jobs() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+	_, err := Thumbnail.EnqueueAll(ctx, svc, []Resize{{Image: "cat.png"}, {Image: "dog.png"}}, pawl.After(time.Hour))
+	if err != nil {
+		panic(err)
+	}
+
+	filter, err := job.ParseFilter("kind=thumbnail state=WAITING args.image=cat.png", time.Now())
+	if err != nil {
+		panic(err)
+	}
+	page, err := svc.Jobs().Views(ctx, store.Query{Filter: filter})
+	if err != nil {
+		panic(err)
+	}
+	for _, v := range page.Jobs {
+		answers, err := svc.Jobs().Cancel(ctx, v.ID)
+		fmt.Println(answers[0].Done, err)
+		v, err := svc.Jobs().View(ctx, v.ID)
+		fmt.Println(v.State, v.Code, err)
+	}
+	// Output:
+	// true <nil>
+	// CANCELED CANCELED_BY_USER <nil>
 }
 
 // An error that another attempt would not mend ends the job.
@@ -208,6 +280,42 @@ func ExampleSnooze() {
 	}
 	fmt.Println(h.Wait(ctx))
 	// Output: ready in attempt 1 <nil>
+}
+
+// Jobs whose carrier is away wait until a tester reaches it. That is asked after 10 s for the first
+// time, once for all of them, and no attempt is spent.
+func ExampleBlock() {
+	ctx := context.Background()
+	svc, done := open(ctx)
+	defer done()
+
+	reach := func(ctx context.Context, carrier string) error { return errors.New(carrier + " is away") }
+	svc.Tester("carrier", func(ctx context.Context, params map[string]string) error {
+		return reach(ctx, params["carrier"])
+	})
+	ship := pawl.Task[string, string]{Kind: "ship"}
+	ship.Handle(svc, func(ctx context.Context, j *pawl.Job[string]) (string, error) {
+		if err := reach(ctx, j.Args); err != nil {
+			return "", pawl.Block(err.Error(), "carrier", map[string]string{"carrier": j.Args})
+		}
+		return "shipped", nil
+	})
+	defer start(ctx, svc)()
+
+	h, err := ship.Enqueue(ctx, svc, "dhl")
+	if err != nil {
+		panic(err)
+	}
+	for e, err := range svc.Jobs().Events(ctx, h.ID, "") {
+		if err != nil {
+			panic(err)
+		}
+		if e.State == job.Blocked {
+			fmt.Println(e.Code, e.Message)
+			break
+		}
+	}
+	// Output: TASK_BLOCKED dhl is away
 }
 
 // A job may find that it is not wanted any more.

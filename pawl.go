@@ -2,29 +2,87 @@
 // and never run by two processes at once. It is always moving, or waiting for something that can be
 // named.
 //
-// A task is declared once, as a value. The code that enqueues and the code that handles share it:
+// # Declare, handle, enqueue
+//
+// A [Task] is declared once, as a value. The code that enqueues and the code that handles share it:
 //
 //	var Thumbnail = pawl.Task[Resize, Thumb]{Kind: "thumbnail", Unique: pawl.UntilStart("image")}
 //
-// A service is where its jobs are: in a folder ([github.com/pawl-jobs/pawl/sqlite.At]) or in a
-// PostgreSQL database ([github.com/pawl-jobs/pawl/postgres.At]). One that runs handlers calls Run:
+// A [Service] is where its jobs are: in a folder, for a program of one process
+// ([github.com/pawl-jobs/pawl/sqlite.At]), or in a PostgreSQL database that any number of processes
+// share ([github.com/pawl-jobs/pawl/postgres.At]). One that runs handlers calls Run:
 //
 //	svc, err := pawl.Open(ctx, sqlite.At("data"))
+//	defer svc.Close()
 //	Thumbnail.Handle(svc, func(ctx context.Context, j *pawl.Job[Resize]) (Thumb, error) {
 //		return shrink(ctx, j.Args.Image)
 //	})
-//	err = svc.Run(ctx)
+//	err = svc.Run(ctx) // until ctx ends: in a program with more to do, go svc.Run(ctx)
 //
 // Any process that has opened the same database enqueues, and may wait for the result:
 //
-//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"})
+//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"}, pawl.WithPriority(2))
 //	thumb, err := h.Wait(ctx)
 //
-// A handler runs at least once for each job. Its result counts once. After an error the job is
-// tried again with backoff; [Fail], [Snooze], [Block] and [Cancel] say otherwise. When a process
-// dies, another one takes its jobs, and that costs them no attempt.
+// # In a transaction
 //
-// Reading and acting, such as lists, cancel, limits and recovery, is [Service.Jobs].
+// A job can be enqueued in the transaction of the program that makes it necessary. It is there if
+// that commits, and was never there if it does not:
+//
+//	_, err = tx.Exec(ctx, "INSERT INTO images (name) VALUES ($1)", "cat.png")
+//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"}, postgres.In(tx))
+//	err = tx.Commit(ctx)
+//
+// postgres.In is for pgx, postgres.InSQL for database/sql; in a folder it is sqlite.In within
+// sqlite.WithTx. [Job.FinishIn] ends a job in a transaction of its handler: what that writes counts
+// exactly once.
+//
+// # What a handler may say
+//
+// A handler runs at least once for each job. Its result counts once. After an error or a panic the
+// job is tried again, with backoff, up to ten times; [Task] sets Retry, Timeout and Stall. These
+// errors say otherwise:
+//
+//	return none, pawl.Fail(err)                              // another attempt would not mend it: FAILED
+//	return none, pawl.Snooze(time.Hour)                      // call me later, in the same attempt
+//	return none, pawl.Block("the shop is away", "shop", nil) // once the Tester "shop" finds it back
+//	return none, pawl.Cancel("the invoice is paid")          // not wanted any more: CANCELED
+//
+// When a process dies, another one takes its jobs, within a lease (15 s), and that costs them no
+// attempt. [Job.Checkpoint] keeps how far a long run has come, for the next one:
+//
+//	var at struct{ Next int }
+//	_, err := j.Restore(&at)
+//	for at.Next < len(j.Args.Pages) {
+//		// … a page …
+//		at.Next++
+//		err = j.Checkpoint(ctx, at)
+//		j.Progress(int64(at.Next), int64(len(j.Args.Pages)), "pages") // for people
+//	}
+//
+// [Around] puts middleware around every handler, and [OnError] hears of each failure.
+//
+// # On a clock
+//
+// Each due time of a schedule has one job, whatever number of processes there is:
+//
+//	err = Report.Schedule(ctx, svc, "weekly", pawl.Cron("0 9 * * MON").In("Europe/Berlin"), Week{Team: "red"})
+//	times, err := svc.Jobs().NextDue(ctx, "weekly", 3)
+//
+// # Reading and acting
+//
+// [Service.Jobs] lists and shows jobs, cancels and pauses them, and has limits, queues and recovery:
+//
+//	filter, err := job.ParseFilter("kind=thumbnail state=RUNNING,BLOCKED args.image=cat.png", time.Now())
+//	page, err := svc.Jobs().Views(ctx, store.Query{Filter: filter, Limit: 20})
+//	view, err := svc.Jobs().View(ctx, h.ID) // view.State, view.Why, view.Progress
+//	answers, err := svc.Jobs().Cancel(ctx, h.ID) // answers[0].Err
+//
+// # Errors and tests
+//
+// [job.KindOf] tells the kind of an error: [job.Invalid], [job.NotFound], [job.Conflict],
+// [job.Unavailable] and others. Package [github.com/pawl-jobs/pawl/pawltest] tests a program that uses Pawl,
+// in memory and in virtual time.
 package pawl
 
 import (

@@ -14,7 +14,7 @@ import (
 )
 
 // Cancel asks that jobs end. A job whose program runs is CANCELED once the program is known to be
-// dead. The answers are in the order of ids.
+// dead. The answers are in the order of ids, and each has its own error.
 func (s *Service) Cancel(ctx context.Context, ids ...job.ID) ([]store.Wished, error) {
 	return s.wish(ctx, job.WishCancel, ids)
 }

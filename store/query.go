@@ -59,7 +59,7 @@ func FindJob(ctx context.Context, r Reader, tenant string, id job.ID) (job.Job, 
 
 // A Query asks for a page of jobs.
 type Query struct {
-	Tenant string
+	Tenant string // a service fills it in
 	Filter job.Filter
 	Sort   Sort
 	Limit  int    // 1 to 1000; 100 by default
