@@ -130,6 +130,9 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	for _, set := range options {
 		set(&o)
 	}
+	if o.wrong != nil {
+		return nil, o.wrong
+	}
 	db, err := at(ctx, o.log)
 	if err != nil {
 		return nil, err
@@ -147,6 +150,7 @@ type opening struct {
 	cfg    service.Config
 	log    *slog.Logger
 	around []func(service.Handler) service.Handler
+	wrong  error // what an option was given and cannot be
 }
 
 // Log is where the service says what operators should know; [slog.Default] by default.
@@ -163,9 +167,14 @@ func Principal(name string) Option { return func(o *opening) { o.cfg.Principal =
 // Queues are the only queues whose jobs this process runs; all by default.
 func Queues(names ...string) Option { return func(o *opening) { o.cfg.Queues = names } }
 
-// Slots is how many tasks this process runs at once; 50 by default.
+// Slots is how many tasks this process runs at once, from 1; 50 by default.
 func Slots(n int) Option {
-	return func(o *opening) { o.cfg.Slots = map[job.Lane]int{job.LaneTask: n} }
+	return func(o *opening) {
+		if n < 1 {
+			o.wrong = job.Errorf(job.Invalid, "pawl.Slots(%d): give 1 or more; a process that runs no tasks does not call Run", n)
+		}
+		o.cfg.Slots = map[job.Lane]int{job.LaneTask: n}
+	}
 }
 
 // Configure changes what else can be set, such as the lease: for how long a process may be silent

@@ -245,7 +245,7 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 	}
 	hs := make([]*Handle[R], len(answers))
 	for i, a := range answers {
-		hs[i] = &Handle[R]{ID: a.ID, Existed: a.ID != reqs[i].ID, s: s}
+		hs[i] = &Handle[R]{ID: a.ID, Existed: a.ID != reqs[i].ID, s: s, kind: t.Kind}
 	}
 	return hs, nil
 }
@@ -315,11 +315,14 @@ type Enqueueing struct {
 	Trace string    // a W3C traceparent; empty: none
 	// Tx returns the transaction of the caller, which must be one of the database of the service; nil:
 	// there is none.
-	Tx func(*Database) (service.Tx, error)
+	Tx func(*Database) (Tx, error)
 }
 
+// A Tx is a transaction of the caller. Packages postgres and sqlite make them.
+type Tx = service.Tx
+
 // tx returns the transaction of the caller in the database of a service; nil: there is none.
-func (e *Enqueueing) tx(s *Service) (service.Tx, error) {
+func (e *Enqueueing) tx(s *Service) (Tx, error) {
 	if e.Tx == nil {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
@@ -366,6 +369,7 @@ type Handle[R any] struct {
 	ID      job.ID // for [Task.Find], a URL or a log
 	Existed bool   // it was there before: an equal job, or one of the same key or id
 	s       *Service
+	kind    string
 }
 
 // Wait waits until the job has ended and returns its result. It may be called in any process. The
@@ -377,6 +381,10 @@ func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 	j, err := h.s.jobs.Wait(ctx, h.ID)
 	if err != nil {
 		return result, h.late(ctx, err)
+	}
+	if j.Kind != h.kind {
+		return result, job.Errorf(job.Invalid, "job %s is of kind %s, and is asked for as one of %s: use the task of its kind",
+			j.ID, j.Kind, h.kind)
 	}
 	if j.State != job.Finished {
 		return result, &Ended{ID: j.ID, State: j.State, Code: j.Code, Message: j.Message}
@@ -410,9 +418,11 @@ func (h *Handle[R]) late(ctx context.Context, err error) error {
 // Job returns the job as it is now: its state, attempt, times and message.
 func (h *Handle[R]) Job(ctx context.Context) (job.Job, error) { return h.s.jobs.Job(ctx, h.ID) }
 
-// Find returns the handle of a job of this task that was enqueued before, here or elsewhere.
+// Find returns the handle of a job of this task that was enqueued before, here or elsewhere. It asks
+// nobody: of a job that is not there, Wait and Job return an error of kind [job.NotFound], and of a
+// job of another kind Wait returns one of kind [job.Invalid]. [job.ParseID] reads an id.
 func (t Task[A, R]) Find(s *Service, id job.ID) *Handle[R] {
-	return &Handle[R]{ID: id, Existed: true, s: s}
+	return &Handle[R]{ID: id, Existed: true, s: s, kind: t.Kind}
 }
 
 // An Ended is the error of a job that did not finish. It is [ErrCanceled], by [errors.Is], if the job

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/pawltest"
 	"github.com/pawl-jobs/pawl/postgres"
@@ -201,7 +202,7 @@ func TestTransactionOfAnotherService(t *testing.T) {
 
 // The first process that handles a task makes its queue.
 func TestQueueOfATask(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawltest.Open(t)
 		mail := pawl.Task[int, int]{Kind: "mail", Queue: "mails"}
 		mail.Handle(svc, func(_ context.Context, j *pawl.Job[int]) (int, error) { return j.Args, nil })
@@ -218,7 +219,7 @@ func TestQueueOfATask(t *testing.T) {
 
 // A tester goes by the name that it was registered with.
 func TestTesterByName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		svc := pawltest.Open(t)
 		task := pawl.Task[string, int]{Kind: "ship"}
 		task.Handle(svc, func(_ context.Context, j *pawl.Job[string]) (int, error) {
@@ -235,4 +236,29 @@ func TestTesterByName(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestFindOfAnotherKind(t *testing.T) {
+	svc := pawltest.Open(t)
+	task := pawl.Task[int, int]{Kind: "count"}
+	task.Handle(svc, func(context.Context, *pawl.Job[int]) (int, error) { return 7, nil })
+	pawltest.Start(t, svc)
+	h := enqueue(t, task, svc, 1)
+	if n, err := task.Find(svc, h.ID).Wait(t.Context()); n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	_, err := pawl.Task[int, int]{Kind: "secret"}.Find(svc, h.ID).Wait(t.Context())
+	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "is of kind count, and is asked for as one of secret") {
+		t.Errorf("%v", err)
+	}
+	if _, err := task.Find(svc, job.NewID()).Wait(t.Context()); job.KindOf(err) != job.NotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNoSlots(t *testing.T) {
+	_, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()), pawl.Slots(0))
+	if job.KindOf(err) != job.Invalid || !strings.HasPrefix(err.Error(), "pawl.Slots(0): give 1 or more") {
+		t.Errorf("%v", err)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/pawltest"
+	"github.com/pawl-jobs/pawl/sqlite"
 )
 
 type letter struct {
@@ -146,4 +147,21 @@ func TestRealTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	pawltest.Drain(t, svc)
+}
+
+// Code with a transaction is tested in a folder, in virtual time, too.
+func TestOpenAt(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		svc := pawltest.OpenAt(t, sqlite.At(t.TempDir()))
+		mail.Handle(svc, func(ctx context.Context, j *pawl.Job[letter]) (string, error) {
+			return "", sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+				return j.FinishIn(ctx, sqlite.In(tx), "sent to "+j.Args.To)
+			})
+		})
+		start := time.Now()
+		answer, err := pawltest.Work(t, svc, mail, letter{"ada"}, pawl.After(time.Hour))
+		if answer != "sent to ada" || err != nil || time.Since(start) < time.Hour {
+			t.Errorf("%q, %v after %s", answer, err, time.Since(start))
+		}
+	})
 }

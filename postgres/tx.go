@@ -9,7 +9,6 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
@@ -61,7 +60,7 @@ func InSQL(tx *sql.Tx) pawl.EnqueueOption {
 
 func in(tx *transaction, none bool) pawl.EnqueueOption {
 	return func(e *pawl.Enqueueing) {
-		e.Tx = func(db *pawl.Database) (service.Tx, error) {
+		e.Tx = func(db *pawl.Database) (pawl.Tx, error) {
 			st, ok := db.Store.(*postgres.Store)
 			if !ok {
 				return nil, job.Errorf(job.Invalid, "postgres.In: the service is not on PostgreSQL: open it with postgres.At, "+
@@ -77,7 +76,7 @@ func in(tx *transaction, none bool) pawl.EnqueueOption {
 	}
 }
 
-// A transaction implements [service.Tx].
+// A transaction implements [pawl.Tx].
 type transaction struct {
 	schema   string
 	query    postgres.Query

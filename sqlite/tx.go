@@ -6,7 +6,6 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
@@ -76,7 +75,7 @@ func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, 
 // handle. Do not wait for a result in it.
 func In(tx *Tx) pawl.EnqueueOption {
 	return func(e *pawl.Enqueueing) {
-		e.Tx = func(db *pawl.Database) (service.Tx, error) {
+		e.Tx = func(db *pawl.Database) (pawl.Tx, error) {
 			if db.Store != store.Store(tx.st) {
 				return nil, job.Errorf(job.Invalid, "sqlite.In: the transaction is one of another service: use that which "+
 					"WithTx was given")
