@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// check reports what is wrong with a declaration and cannot be seen in the document of its kind. Above
-// all a misspelled field would make all jobs equal, or put all of them in one order.
+// check reports what is wrong with a declaration and cannot be seen in the document of its kind.
+// Above all a misspelled field would make all jobs equal, or put all of them in one order.
 func (t *Task[A, R]) check() error {
 	wrong := func(format string, args ...any) error {
 		return job.Errorf(job.Invalid, "task "+t.Kind+": "+format, args...)
@@ -24,6 +24,8 @@ func (t *Task[A, R]) check() error {
 		return wrong("Kind %s is that of programs: give another name", job.KindApp)
 	case t.Version < 0:
 		return wrong("Version %d is negative: give 1 or more", t.Version)
+	case t.Order.o != nil && len(t.Order.o.Args) == 0:
+		return wrong(`Order names no field: write pawl.InOrder("account"), with fields of the arguments`)
 	case t.Schema != nil && !json.Valid(t.Schema):
 		return wrong("Schema is not JSON: correct it")
 	}
@@ -62,8 +64,9 @@ func offer(have []string) string {
 	return "give one of " + strings.Join(have, ", ")
 }
 
-// findField reports whether values of a type can have the field of a path, such as user.id, in JSON.
-// If they cannot, part is the part of the path that is not there, and have are those in its place.
+// findField reports whether values of a type can have the field of a path, such as user.id, in
+// JSON. If they cannot, part is the part of the path that is not there, and have are those in its
+// place.
 func findField(t reflect.Type, path string) (part string, have []string, ok bool) {
 	for part = range strings.SplitSeq(path, ".") {
 		for t.Kind() == reflect.Pointer && !writesItself(t) {

@@ -39,8 +39,8 @@ func (j *Job[A]) Attempt() int { return j.TaskRun.Job.Attempt }
 // Recoveries returns how often a crash or a condition interrupted the job, in all attempts.
 func (j *Job[A]) Recoveries() int { return j.TaskRun.Job.Recoveries }
 
-// Checkpoint keeps state for the next run of the job, after a crash, an interruption or an error. It
-// is written as JSON, up to 1 MiB. Checkpoint returns when that is durable. After an error the
+// Checkpoint keeps state for the next run of the job, after a crash, an interruption or an error.
+// It is written as JSON, up to 1 MiB. Checkpoint returns when that is durable. After an error the
 // handler must stop: the process has lost the job. Each call costs a commit, so keep one every few
 // seconds of work rather than for each item.
 func (j *Job[A]) Checkpoint(ctx context.Context, state any) error {
@@ -51,8 +51,8 @@ func (j *Job[A]) Checkpoint(ctx context.Context, state any) error {
 // state points to. found is false if there is none.
 func (j *Job[A]) Restore(state any) (found bool, err error) { return j.TaskRun.Restore(state) }
 
-// Heartbeat says that the handler goes on, where [Task] has a Stall. It costs nothing. It returns the
-// cause for which the handler must stop, if there is one.
+// Heartbeat says that the handler goes on, where [Task] has a Stall. It costs nothing. It returns
+// the cause for which the handler must stop, if there is one.
 func (j *Job[A]) Heartbeat(ctx context.Context) error { return j.TaskRun.Heartbeat(ctx) }
 
 // Progress tells people how far the handler has come: done of total, 0 if the total is not known.
@@ -63,7 +63,7 @@ func (j *Job[A]) Progress(done, total int64, what string) {
 }
 
 // Log writes a line into the history of the job, for people. A job has up to
-// [job.MaxJobEvents] such lines. It is refused once the process has lost the job.
+// [job.MaxJobEvents] (10,000) such lines. It is refused once the process has lost the job.
 func (j *Job[A]) Log(ctx context.Context, format string, args ...any) error {
 	return j.AddEvent(ctx, job.CustomEvent{Name: "log", Message: fmt.Sprintf(format, args...)})
 }
@@ -110,19 +110,21 @@ func Cancel(reason string) error { return service.Cancel(reason) }
 // service that is away. The job is BLOCKED until a tester, asked with params, says that the
 // condition has cleared. Then its handler is called again, in the same attempt:
 //
-//	svc.Tester("carrier", func(ctx context.Context, params map[string]string) error { return ping(ctx) })
+//	svc.Tester("carrier", func(ctx context.Context, params map[string]string) error {
+//		return ping(ctx)
+//	})
 //	return Label{}, pawl.Block("the carrier is away", "carrier", nil)
 //
 // tester is the name of [Service.Tester], or of another tester that [service.Block] takes. All jobs
-// with the same tester and params are tested together: first after 10 s, and more and more seldom. A
-// job whose condition has not cleared within two days fails. A recovery policy can say otherwise.
+// with the same tester and params are tested together: first after 10 s, then less and less often.
+// A job whose condition has not cleared within two days fails. A recovery policy can say otherwise.
 func Block(condition, tester string, params map[string]string) error {
 	return service.Block(condition, tester, params)
 }
 
 // Tester registers a function that finds out whether a condition has cleared: it returns nil then.
-// Jobs that name it in [Block] wait for that. One process asks it at a time, of those that have
-// registered it; they see it under the name go/NAME. It panics after [Service.Run].
+// Jobs that name it in [Block] wait for that. It is called by one process at a time of those that
+// have registered it. pawl show calls it go/NAME. Tester panics after [Service.Run].
 func (s *Service) Tester(name string, test func(ctx context.Context, params map[string]string) error) {
 	switch {
 	case test == nil:

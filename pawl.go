@@ -43,7 +43,7 @@
 // job is tried again, with backoff, up to ten times; [Task] sets Retry, Timeout and Stall. These
 // errors say otherwise:
 //
-//	return none, pawl.Fail(err)                              // another attempt would not mend it: FAILED
+//	return none, pawl.Fail(err)                              // no attempt would mend it: FAILED
 //	return none, pawl.Snooze(time.Hour)                      // call me later, in the same attempt
 //	return none, pawl.Block("the shop is away", "shop", nil) // once the Tester "shop" finds it back
 //	return none, pawl.Cancel("the invoice is paid")          // not wanted any more: CANCELED
@@ -66,14 +66,16 @@
 //
 // Each due time of a schedule has one job, whatever number of processes there is:
 //
-//	err = Report.Schedule(ctx, svc, "weekly", pawl.Cron("0 9 * * MON").In("Europe/Berlin"), Week{Team: "red"})
+//	monday := pawl.Cron("0 9 * * MON").In("Europe/Berlin")
+//	err = Report.Schedule(ctx, svc, "weekly", monday, Week{Team: "red"})
 //	times, err := svc.Jobs().NextDue(ctx, "weekly", 3)
 //
 // # Reading and acting
 //
-// [Service.Jobs] lists and shows jobs, cancels and pauses them, and has limits, queues and recovery:
+// [Service.Jobs] lists and shows jobs, cancels and pauses them, and has limits, queues and
+// recovery:
 //
-//	filter, err := job.ParseFilter("kind=thumbnail state=RUNNING,BLOCKED args.image=cat.png", time.Now())
+//	filter, err := job.ParseFilter("kind=thumbnail state=RUNNING args.image=cat.png", time.Now())
 //	page, err := svc.Jobs().Views(ctx, store.Query{Filter: filter, Limit: 20})
 //	view, err := svc.Jobs().View(ctx, h.ID) // view.State, view.Why, view.Progress
 //	answers, err := svc.Jobs().Cancel(ctx, h.ID) // answers[0].Err
@@ -81,8 +83,8 @@
 // # Errors and tests
 //
 // [job.KindOf] tells the kind of an error: [job.Invalid], [job.NotFound], [job.Conflict],
-// [job.Unavailable] and others. Package [github.com/pawl-jobs/pawl/pawltest] tests a program that uses Pawl,
-// in memory and in virtual time.
+// [job.Unavailable] and others. Package [github.com/pawl-jobs/pawl/pawltest] tests a program that
+// uses Pawl, in memory and in virtual time.
 package pawl
 
 import (
@@ -107,7 +109,8 @@ type Database struct {
 	Close  func() error // closes both
 }
 
-// A Service enqueues tasks and runs them. Its methods are safe for concurrent use.
+// A Service enqueues tasks and runs them. Its methods are safe for concurrent use, but handlers and
+// testers are registered before [Service.Run].
 type Service struct {
 	jobs   *service.Service
 	db     *Database
@@ -118,6 +121,7 @@ type Service struct {
 
 	declared []func() error  // checks of those tasks
 	testers  map[string]bool // by the names of Tester
+	queues   []string
 	running  atomic.Bool
 }
 
@@ -140,6 +144,7 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
 	return &Service{
 		jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}, testers: map[string]bool{}, log: o.log,
+		queues: o.cfg.Queues,
 	}, nil
 }
 
@@ -198,8 +203,8 @@ func Around(middleware ...func(service.Handler) service.Handler) Option {
 }
 
 // OnError calls f with each error, and each panic as a [*service.PanicError] with its stack, that a
-// handler ended with. Nothing is told of handlers that were interrupted, canceled or paused, or that
-// snooze, block or cancel. Without OnError such errors are only in the history of the job: the
+// handler ended with. Nothing is told of handlers that were interrupted, canceled or paused, or
+// that snooze, block or cancel. Without OnError such errors are only in the history of the job: the
 // service logs none.
 func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
 	return Around(func(next service.Handler) service.Handler {
@@ -224,8 +229,8 @@ func (s *Service) Jobs() *service.Service { return s.jobs }
 func (s *Service) Database() *Database { return s.db }
 
 // Run runs tasks until ctx ends, and then stops in good order and returns nil: handlers may go on
-// for 10 s, and unfinished jobs go back to their queues as if nothing had happened. All handlers must
-// be registered before. Their declarations are kept: see [Task.Declare].
+// for 10 s, and unfinished jobs go back to their queues as if nothing had happened. All handlers
+// must be registered before. Their declarations are kept: see [Task.Declare].
 //
 // While the database cannot be reached, Run tries again. It returns an error of kind [job.Invalid]
 // at once if a declaration is wrong, and of kind [job.Conflict] if the service runs already.
@@ -244,10 +249,15 @@ func (s *Service) Run(ctx context.Context) error {
 		err = s.tryVersions(ctx)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // it was stopped before it had begun
+		return nil // it was stopped before it had begun
 	}
 	if err != nil {
 		return err
+	}
+	for _, name := range s.queues {
+		if _, err := s.jobs.Queues().Resource(ctx, name); job.KindOf(err) == job.NotFound {
+			s.log.Warn("a queue of pawl.Queues is not there: no jobs come from it", "queue", name)
+		}
 	}
 	return s.jobs.Run(ctx)
 }

@@ -16,8 +16,8 @@ type Clock struct{ s job.Schedule }
 // seconds. Clock changes neither double nor lose what is due once a day.
 func Cron(expression string) Clock { return Clock{job.Schedule{Cron: expression}} }
 
-// Every is due at an interval of whole seconds, from 1 s to a year. The first time is that long after
-// the schedule was made.
+// Every is due at an interval of whole seconds, from 1 s to a year. The first time is that long
+// after the schedule was made.
 func Every(d time.Duration) Clock { return Clock{job.Schedule{Every: job.Duration(d)}} }
 
 // In returns c in a time zone, by its IANA name, such as Europe/Berlin.
@@ -52,7 +52,8 @@ func (c Clock) CatchUpNone() Clock {
 // A schedule that somebody paused stays paused. Some process must run ([Service.Run]) for jobs to
 // come; it need not be one that handles them.
 //
-//	err := Report.Schedule(ctx, svc, "weekly", pawl.Cron("0 9 * * MON").In("Europe/Berlin"), Week{Team: "red"})
+//	monday := pawl.Cron("0 9 * * MON").In("Europe/Berlin")
+//	err := Report.Schedule(ctx, svc, "weekly", monday, Week{Team: "red"})
 //	times, err := svc.Jobs().NextDue(ctx, "weekly", 3)
 //	err = svc.Jobs().Schedules().Delete(ctx, "weekly")
 //

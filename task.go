@@ -18,10 +18,12 @@ import (
 // JSON, arguments up to 1 MiB. Only Kind is required:
 //
 //	var Thumbnail = pawl.Task[Resize, Thumb]{
-//		Kind:    "thumbnail",
-//		Unique:  pawl.UntilStart("image"), // by the names in JSON
-//		Order:   pawl.InOrder("user.id"),
-//		Retry:   &job.RetryPolicy{MaxAttempts: 5, Backoff: job.Backoff{Base: job.Duration(time.Minute)}},
+//		Kind:   "thumbnail",
+//		Unique: pawl.UntilStart("image"), // by the names in JSON
+//		Order:  pawl.InOrder("user.id"),
+//		Retry: &job.RetryPolicy{
+//			MaxAttempts: 5, Backoff: job.Backoff{Base: job.Duration(time.Minute), Jitter: true},
+//		},
 //		Timeout: 10 * time.Minute,
 //		Keep:    map[job.State]time.Duration{job.Finished: 24 * time.Hour},
 //		Index:   []string{"image"},
@@ -103,9 +105,9 @@ type Task[A, R any] struct {
 // into a field: user.id. Without fields, jobs are equal if all their arguments are.
 type Unique struct{ u *job.Unique }
 
-// UntilStart makes jobs equal that have the same values in these fields of their arguments. While an
-// equal job waits to run for the first time, [Task.Enqueue] returns that job, and the arguments of
-// the call are dropped. [Handle.Existed] tells.
+// UntilStart makes jobs equal that have the same values in these fields of their arguments. While
+// an equal job waits to run for the first time, [Task.Enqueue] returns that job, and the arguments
+// of the call are dropped. [Handle.Existed] tells.
 func UntilStart(fields ...string) Unique { return unique(job.UntilStart, fields) }
 
 // UntilDone is [UntilStart] while an equal job has not ended.
@@ -170,7 +172,7 @@ func (o Order) must(method string) {
 // runs at least once: after a crash of its process it is called again. It should return soon after
 // its context has ended; [context.Cause] says why that was, such as [ErrCanceled]. An error that it
 // returns then does not count as a failed attempt, unless its time was over. Handlers run side by
-// side, up to [Slots] of them.
+// side, in a process up to [Slots] of them.
 func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R, error)) {
 	switch has := func(k kinds.Kind) bool { return k.Name == t.Kind }; {
 	case handler == nil:
@@ -213,8 +215,8 @@ func (t Task[A, R]) Enqueue(ctx context.Context, s *Service, args A, options ...
 }
 
 // EnqueueAll submits a job for each of args, all or none, in one transaction. The options are those
-// of every job. The handles are in the order of args. Where [Handle.Existed] is true, the job is one
-// that was there before, or an earlier one of the same call.
+// of every job. The handles are in the order of args. Where [Handle.Existed] is true, the job is
+// one that was there before, or an earlier one of the same call.
 func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, options ...EnqueueOption) (
 	[]*Handle[R], error,
 ) {
@@ -418,15 +420,15 @@ func (h *Handle[R]) late(ctx context.Context, err error) error {
 // Job returns the job as it is now: its state, attempt, times and message.
 func (h *Handle[R]) Job(ctx context.Context) (job.Job, error) { return h.s.jobs.Job(ctx, h.ID) }
 
-// Find returns the handle of a job of this task that was enqueued before, here or elsewhere. It asks
-// nobody: of a job that is not there, Wait and Job return an error of kind [job.NotFound], and of a
-// job of another kind Wait returns one of kind [job.Invalid]. [job.ParseID] reads an id.
+// Find returns the handle of a job of this task that was enqueued before, here or elsewhere. It
+// asks nobody: of a job that is not there, Wait and Job return an error of kind [job.NotFound], and
+// of a job of another kind Wait returns one of kind [job.Invalid]. [job.ParseID] reads an id.
 func (t Task[A, R]) Find(s *Service, id job.ID) *Handle[R] {
 	return &Handle[R]{ID: id, Existed: true, s: s, kind: t.Kind}
 }
 
-// An Ended is the error of a job that did not finish. It is [ErrCanceled], by [errors.Is], if the job
-// was canceled. Message is that of the last error of the handler.
+// An Ended is the error of a job that did not finish. It is [ErrCanceled], by [errors.Is], if the
+// job was canceled. Message is that of the last error of the handler.
 type Ended struct {
 	ID      job.ID
 	State   job.State // FAILED or CANCELED

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -53,6 +54,8 @@ func TestWrongDeclarations(t *testing.T) {
 		`task visit: Unique names the field "Skip"`: kind(func(v *pawl.Task[visit, int]) { v.Unique = pawl.UntilStart("Skip") }),
 		`task visit: Order names the field "user.id", and pawl_test.visit has no field "id" in JSON: give one of ID`: kind(
 			func(v *pawl.Task[visit, int]) { v.Order = pawl.InOrder("user.id") }),
+		`task visit: Order names no field: write pawl.InOrder("account")`: kind(
+			func(v *pawl.Task[visit, int]) { v.Order = pawl.InOrder().By("due") }),
 		`task visit: Order.By names the field "when"`: kind(
 			func(v *pawl.Task[visit, int]) { v.Order = pawl.InOrder("city").By("args.when") }),
 		`task visit: Index names the field "city.name", and pawl_test.visit has no field "name" in JSON: it has no fields`: kind(
@@ -261,4 +264,18 @@ func TestNoSlots(t *testing.T) {
 	if job.KindOf(err) != job.Invalid || !strings.HasPrefix(err.Error(), "pawl.Slots(0): give 1 or more") {
 		t.Errorf("%v", err)
 	}
+}
+
+func TestUnknownQueueIsLogged(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		log := pawl.Log(slog.New(slog.NewTextHandler(&out, nil)))
+		svc := pawltest.Open(t, log, pawl.Queues("emials", "default"))
+		stop := pawltest.Start(t, svc)
+		synctest.Wait()
+		stop()
+		if said := out.String(); !strings.Contains(said, "queue=emials") || strings.Contains(said, "queue=default") {
+			t.Errorf("the log is %s", said)
+		}
+	})
 }

@@ -1,7 +1,7 @@
 // Package pawltest is for the tests of programs that enqueue and handle tasks. Its services keep
 // their jobs in memory. In a bubble of [testing/synctest] their time is virtual, from 2000-01-01: a
-// backoff of an hour takes no time, and a schedule of next Monday a second or two. With -race, Go 1.26
-// crashes in a bubble now and then (https://go.dev/issue/78156): add -cpu 1.
+// backoff of an hour takes no time, and a schedule of next Monday a second or two. With -race, Go
+// 1.26 crashes in a bubble now and then (https://go.dev/issue/78156): add -cpu 1.
 //
 //	func TestMail(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -25,9 +25,9 @@
 //
 // # Transactions
 //
-// In memory there are no transactions: sqlite.WithTx, sqlite.In and postgres.In are errors. For code
-// that uses them [OpenAt] opens a service in a folder or on a database of the test. A folder may be in
-// a bubble, too; PostgreSQL may not, since its answers come from outside.
+// In memory there are no transactions: sqlite.WithTx, sqlite.In and postgres.In are errors. For
+// code that uses them [OpenAt] opens a service in a folder or on a database of the test. A folder
+// may be in a bubble, too; PostgreSQL may not, since its answers come from outside.
 //
 //	svc := pawltest.OpenAt(t, sqlite.At(t.TempDir()))
 package pawltest
@@ -95,7 +95,8 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 }
 
 // Work enqueues a job, runs the service until that job has ended, and returns its result. Its error
-// is that of [pawl.Handle.Wait]. Work is for a service that does not run. It waits for retries, too.
+// is that of [pawl.Handle.Wait]. Work is for a service that does not run. It waits for retries,
+// too.
 func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (
 	R, error,
 ) {

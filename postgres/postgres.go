@@ -1,5 +1,6 @@
 // Package postgres keeps the jobs of a Go program in a PostgreSQL database, version 15 or newer,
-// where any number of processes share them.
+// where any number of processes share them. When one dies, the others take its jobs within its
+// lease, 15 s by default. [In] makes rows of the program and jobs one transaction.
 package postgres
 
 import (
@@ -15,8 +16,9 @@ import (
 )
 
 // At is a database, as a URL or as keywords and values. Pawl's tables are in the schema pawl, which
-// is made if it is not there. A process that runs tasks has a connection that listens, and up to 12
-// others.
+// is made if it is not there. One of an older Pawl is brought up to date by pawl migrate; before
+// that [pawl.Open] returns an error of kind [job.Unavailable]. A process that runs tasks has a
+// connection that listens, and up to 12 others.
 func At(dsn string, options ...Option) pawl.Source {
 	o := opening{dsn: dsn}
 	for _, set := range options {

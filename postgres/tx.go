@@ -25,7 +25,7 @@ import (
 //	if err != nil {
 //		return err
 //	}
-//	h, err := Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"}, postgres.In(tx))
+//	_, err = Thumbnail.Enqueue(ctx, svc, Resize{Image: "cat.png"}, postgres.In(tx))
 //	if err != nil {
 //		return err
 //	}

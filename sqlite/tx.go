@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// A Tx is a transaction in the database of a service. Its methods are those of [sql.Tx] that generated
-// code asks for.
+// A Tx is a transaction in the database of a service. Its methods are those of [sql.Tx] that
+// generated code asks for.
 type Tx struct {
 	tx *sqlite.Tx
 	st *sqlite.Store
@@ -54,8 +54,8 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 // events, and a statement that makes or changes a table of such a name is refused.
 //
 // Everybody else who writes waits for f, so it may take a third of a lease, 5 s by default, and is
-// undone then. What f itself writes in other ways would wait, too, and is refused, by the context of
-// f: in f, enqueue with [In], and keep checkpoints before.
+// undone then. What f itself writes in other ways would wait, too, and is refused, by the context
+// of f: in f, enqueue with [In], and keep checkpoints before.
 func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, tx *Tx) error) error {
 	st, ok := svc.Database().Store.(*sqlite.Store)
 	if !ok {
