@@ -273,7 +273,7 @@ func applyPassedByOthers(w *world) {
 
 func applyTwoAtOnce(w *world) {
 	session := w.session()
-	for range 30 {
+	for range rounds(30, 10) {
 		w.add(newTask())
 		j := w.claimOne(session)
 		changes := []job.Change{finish(j, by(session)), move(j, by(session), job.None, job.Failed)}
@@ -333,7 +333,7 @@ func (w *world) race(j job.Job, changes []job.Change) {
 }
 
 func applyAgainstExpiry(w *world) {
-	for round := range 30 {
+	for round := range rounds(30, 12) {
 		session := w.session()
 		id := w.add(newTask())
 		j := w.claimOne(session)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -27,7 +29,8 @@ type TB interface {
 //   - The fields of the row agree with each other.
 func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 	t.Helper()
-	if len(ids) == 0 {
+	all := len(ids) == 0
+	if all {
 		count := map[job.State]int{}
 		for _, j := range listAll(t, s, store.Query{Tenant: tenant, Limit: 1000}) {
 			ids = append(ids, j.ID)
@@ -43,17 +46,48 @@ func Check(t TB, s store.Store, tenant string, ids ...job.ID) {
 			}
 		}
 	}
-	for _, id := range ids {
-		j, err := store.FindJob(context.Background(), s, tenant, id)
-		if err != nil {
-			t.Errorf("job %s: %v", id, err)
+	jobs := findAll(t, s, tenant, ids)
+	var histories map[job.ID][]job.Event
+	if all {
+		histories = readHistories(t, s, tenant, jobs)
+	}
+	for i, id := range ids {
+		j, found := jobs[id]
+		if !found {
+			t.Errorf("job %s: it is not there", id)
 			continue
 		}
-		events := readHistory(t, s, &j)
+		events := histories[id]
+		if !all || i < alone {
+			own := readHistory(t, s, &j)
+			if all && !cmp.Equal(own, events) {
+				t.Errorf("job %s: its own events are %+v, those among the events of all %+v", id, own, events)
+			}
+			events = own
+		}
 		checkNotes(t, &j, events)
 		checkHistory(t, &j, changesOf(events))
 		checkRow(t, &j)
 	}
+}
+
+// alone is how many histories [Check] reads one by one, too, when it reads those of all jobs.
+const alone = 3
+
+// findAll returns the jobs that are there, by their ids.
+func findAll(t TB, s store.Store, tenant string, ids []job.ID) map[job.ID]job.Job {
+	t.Helper()
+	jobs := make(map[job.ID]job.Job, len(ids))
+	for some := range slices.Chunk(ids, 500) {
+		found, err := s.Find(context.Background(), store.FindQuery{Tenant: tenant, IDs: some})
+		if err != nil {
+			t.Fatalf("find %d jobs: %v", len(some), err)
+		}
+		for _, j := range found {
+			jobs[j.ID] = j
+		}
+	}
+	return jobs
 }
 
 // changesOf returns the events that tell of a change.
@@ -208,6 +242,34 @@ func checkRow(t TB, j *job.Job) {
 // the end of every transaction that was open beside it. A sound test run never waits for long.
 const patience = 20 * time.Second
 
+// readHistories returns all events of a tenant, at least up to the numbers that the rows of its jobs
+// have.
+func readHistories(t TB, s store.Store, tenant string, jobs map[job.ID]job.Job) map[job.ID][]job.Event {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	events, missing := map[job.ID][]job.Event{}, int64(0)
+	for _, j := range jobs {
+		missing += j.N
+	}
+	q := store.EventQuery{Tenant: tenant, Limit: 10000}
+	for more := true; more || missing > 0; {
+		got, err := s.Events(ctx, q)
+		if err != nil {
+			t.Fatalf("events (%d changes are missing): %v", missing, err)
+		}
+		for _, e := range got.Events {
+			events[e.Job] = append(events[e.Job], e.Event)
+			if j := jobs[e.Job]; e.Sub == 0 && e.N <= j.N {
+				missing--
+			}
+		}
+		more, q.Cursor = len(got.Events) == q.Limit || got.Unsettled, got.Cursor
+		runtime.Gosched()
+	}
+	return events
+}
+
 // readHistory returns all events of j, at least up to the number that its row has.
 func readHistory(t TB, s store.Store, j *job.Job) []job.Event {
 	t.Helper()
@@ -229,7 +291,7 @@ func readHistory(t TB, s store.Store, j *job.Job) []job.Event {
 				changes++
 			}
 		}
-		more, q.Cursor = len(got.Events) > 0, got.Cursor
+		more, q.Cursor = len(got.Events) == q.Limit || got.Unsettled, got.Cursor
 		runtime.Gosched()
 	}
 	return events

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -434,7 +433,7 @@ func claimAlongLost(w *world) {
 }
 
 func claimOnce(w *world) {
-	ids := w.addMany(300)
+	ids := w.addMany(rounds(300, 150))
 	var mu sync.Mutex
 	got := map[job.ID]int{}
 	sessions := make([]job.ID, 16)
@@ -485,12 +484,8 @@ func claimDead(w *world) {
 }
 
 func claimAgainstExpiry(w *world) {
-	rounds := 60
-	if race.Enabled {
-		rounds = 25
-	}
 	w.addMany(40)
-	for round := range rounds {
+	for round := range rounds(60, 12) {
 		session := w.session()
 		w.together(4, func(i int) error {
 			var err error

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -17,7 +16,7 @@ var followUpTests = []test{
 	{"a chain of failures", followChain},
 	{"every way to end owes", followWays},
 	{"a payer that crashes is followed by another", followCrash},
-	{"2,500 dependants are paid in bounded steps", followMany},
+	{"very many dependants are paid in bounded steps", followMany},
 	{"a prerequisite that has ended", followEnded},
 	{"a prerequisite that is not there", followUnknown},
 	{"prerequisites within one call", followWithin},
@@ -174,12 +173,8 @@ func followChain(w *world) {
 }
 
 func followDiamond(w *world) {
-	rounds := 40
-	if race.Enabled {
-		rounds = 20
-	}
 	session := w.session()
-	for range rounds {
+	for range rounds(40, 10) {
 		ids := w.addMany(4)
 		waits := w.add(newTask(after(job.NeedFinished, ids...)))
 		jobs := w.claim(wanted(session, 4))
@@ -276,7 +271,7 @@ func followCrash(w *world) {
 }
 
 func followMany(w *world) {
-	const n = 2500
+	n := rounds(2500, 1000)
 	first := w.add(newTask(inQueue("first")))
 	for batch := range slices.Chunk(make([]store.New, n), 500) {
 		for i := range batch {
@@ -312,7 +307,7 @@ func followMany(w *world) {
 func followPayers(w *world) {
 	firsts := w.addMany(5, inQueue("first"))
 	var jobs []store.New
-	for i := range 400 {
+	for i := range rounds(400, 150) {
 		jobs = append(jobs, newTask(after(job.NeedFinished, firsts[i%5], firsts[(i+1)%5])))
 	}
 	waits := idsOf(w.submit(jobs...))
@@ -421,12 +416,8 @@ func followWithin(w *world) {
 }
 
 func followAgainstSubmit(w *world) {
-	rounds := 60
-	if race.Enabled {
-		rounds = 30
-	}
 	session := w.session()
-	for range rounds {
+	for range rounds(60, 15) {
 		w.add(newTask())
 		first := w.claimOne(session)
 		waits := newTask(after(job.NeedFinished, first.ID))

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -440,7 +441,8 @@ func limitBehind(w *world) {
 }
 
 func limitAtOnce(w *world) {
-	const places, workers, jobs = 3, 6, 120
+	const places, workers = 3, 6
+	jobs := rounds(120, 48)
 	w.limit(most("a", places), most("b/*", 2))
 	batch := make([]store.New, jobs)
 	for i := range batch {
@@ -452,8 +454,9 @@ func limitAtOnce(w *world) {
 	for i := range sessions {
 		sessions[i] = w.sessionFor(time.Hour)
 	}
+	var done atomic.Int64
 	w.together(workers, func(i int) error {
-		for idle := 0; idle < 200; {
+		for idle := 0; idle < 200 && int(done.Load()) < jobs; {
 			if _, _, err := w.s.Pay(w.ctx, 5); err != nil {
 				return err
 			}
@@ -483,12 +486,13 @@ func limitAtOnce(w *world) {
 				if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}, nil); err != nil {
 					return err
 				}
+				done.Add(1)
 			}
 		}
 		return nil
 	})
 	w.pay()
-	for range jobs {
+	for range jobs - int(done.Load()) {
 		for _, j := range w.claim(wanted(sessions[0], 100)) {
 			w.must(finish(j, by(sessions[0])))
 		}

@@ -6,18 +6,20 @@ import (
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/turns"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 func limitFair(w *world) {
 	for _, places := range []int{1, 8} {
 		w.fresh(fmt.Sprintf("%d places", places), func(w *world) {
 			w.limit(job.Limit{Key: "gpu", Most: places, Weights: map[string]int{"bob": 3}})
-			w.addMany(100, under("gpu"), ownedBy("ann"))
-			w.addMany(100, under("gpu"), ownedBy("bob"))
+			total := rounds(80, 32)
+			w.addMany(total, under("gpu"), ownedBy("ann"))
+			w.addMany(total, under("gpu"), ownedBy("bob"))
 			w.pay()
 			session := w.session()
 			ran := map[string]int{}
-			for range 80 / places {
+			for range total / places {
 				jobs := w.claim(wanted(session, 100))
 				if len(jobs) != places {
 					w.Fatalf("%d run, want %d", len(jobs), places)
@@ -30,8 +32,8 @@ func limitFair(w *world) {
 				w.applyAll(changes...)
 				w.pay()
 			}
-			if ran["ann"] != 20 || ran["bob"] != 60 {
-				w.Errorf("%v of 80 ran, want a quarter of ann's", ran)
+			if ran["ann"] != total/4 || ran["bob"] != total/4*3 {
+				w.Errorf("%v of %d ran, want a quarter of ann's", ran, total)
 			}
 			checkTurns(w)
 		})
@@ -42,14 +44,18 @@ func limitRound(w *world) {
 	owners, places := (&turns.Key{}).MaxOwners("gpu")+30, 20
 	w.limit(most("gpu", 0))
 	var want []string // who goes, one after the other
+	var batch []store.New
 	for i := range owners {
 		owner, jobs := fmt.Sprintf("u%03d", i), 2
 		if i == 40 {
 			owner, jobs = "u040", 9 // and they are not the first ones
 		}
-		w.addMany(jobs, under("gpu"), ownedBy(owner))
+		for range jobs {
+			batch = append(batch, newTask(under("gpu"), ownedBy(owner)))
+		}
 		want = append(want, owner)
 	}
+	w.submit(batch...)
 	want = append(want, want...)
 	want = append(want, slices.Repeat([]string{"u040"}, 7)...)
 	w.pay()
@@ -81,11 +87,13 @@ func limitFlicker(w *world) {
 	const places = 20
 	w.limit(most("gpu", 0))
 	w.addMany(places, under("gpu"), ownedBy("u070"), withPriority(0)) // it would go first
+	var others []store.New
 	for i := range (&turns.Key{}).MaxOwners("gpu") {
 		if i != 70 {
-			w.add(newTask(under("gpu"), ownedBy(fmt.Sprintf("u%03d", i))))
+			others = append(others, newTask(under("gpu"), ownedBy(fmt.Sprintf("u%03d", i))))
 		}
 	}
+	w.submit(others...)
 	w.add(newTask(under("gpu"), ownedBy("aaa")))
 	w.pay()
 	w.limit(most("gpu", 1))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,9 +79,9 @@ func (w *world) goAs(session job.ID, ids ...job.ID) {
 // inLine fails the test unless jobs wait in the line of a key.
 func (w *world) inLine(key string, ids ...job.ID) {
 	w.Helper()
-	for _, id := range ids {
-		if j := w.job(id); j.Custody != job.Gate || j.Line != key {
-			w.Errorf("job %s is at %s, in the line of %q; want %q", id, j.Place, j.Line, key)
+	for _, j := range w.jobs(ids...) {
+		if j.Custody != job.Gate || j.Line != key {
+			w.Errorf("job %s is at %s, in the line of %q; want %q", j.ID, j.Place, j.Line, key)
 		}
 	}
 }
@@ -454,7 +455,8 @@ func orderBounded(w *world) {
 // orderAtOnce: with any number of workers, the jobs of an order run one at a time, and end in the
 // order of their submission.
 func orderAtOnce(w *world) {
-	const workers, keys, jobs = 6, 3, 90
+	const workers, keys = 6, 3
+	jobs := rounds(90, 36)
 	batch := make([]store.New, jobs)
 	for i := range batch {
 		batch[i] = newTask(ordered(fmt.Sprint(i%keys)), ownedBy([]string{"ann", "bob"}[i%2]), withPriority(i%4))
@@ -464,13 +466,14 @@ func orderAtOnce(w *world) {
 		sessions[i] = w.sessionFor(time.Hour)
 	}
 	ids := idsOf(w.submit(batch[:jobs/2]...))
+	var done atomic.Int64
 	w.together(workers, func(i int) error {
 		if i == 0 {
 			if _, _, err := w.s.Submit(w.ctx, submission(batch[jobs/2:]...)); err != nil {
 				return err
 			}
 		}
-		for idle := 0; idle < 100; {
+		for idle := 0; idle < 100 && int(done.Load()) < jobs; {
 			if _, _, err := w.s.Pay(w.ctx, 5); err != nil {
 				return err
 			}
@@ -484,14 +487,16 @@ func orderAtOnce(w *world) {
 				if _, _, _, err := w.s.Apply(w.ctx, []job.Change{finish(j, by(sessions[i]))}, nil); err != nil {
 					return err
 				}
+				done.Add(1)
 			}
 		}
 		return nil
 	})
-	for range jobs {
+	for range jobs - int(done.Load()) {
 		w.pay()
 		w.finishAll(sessions[0], w.claim(wanted(sessions[0], 100)))
 	}
+	w.pay()
 	for i := jobs / 2; i < jobs; i++ {
 		ids = append(ids, batch[i].Job.ID)
 	}

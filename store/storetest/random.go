@@ -91,12 +91,10 @@ func (m *machineOfCalls) held(*rapid.T) {
 	// turns by key: all of them, and one that was got by the last call
 	have, got := map[string]int{}, map[string]job.ID{}
 	first := map[string]job.ID{} // of those that go by their submission, in line by order
-	for _, id := range m.ids {
+	open := slices.DeleteFunc(slices.Clone(m.ids), func(id job.ID) bool { return m.stood[id].State.Terminal() })
+	for _, j := range m.jobs(open...) {
+		id := j.ID
 		was, known := m.stood[id]
-		if known && was.State.Terminal() {
-			continue
-		}
-		j := m.job(id)
 		m.stood[id] = j
 		for _, key := range j.Turns() {
 			if have[key]++; m.gotTurn(&was, &j, key) {
@@ -318,8 +316,8 @@ func steps(j job.Job) []job.Change {
 
 func (m *machineOfCalls) change(t *rapid.T) {
 	var changes []job.Change
-	for _, id := range m.ids {
-		for _, c := range steps(m.job(id)) {
+	for _, j := range m.jobs(m.ids...) {
+		for _, c := range steps(j) {
 			if c.Check() == nil {
 				changes = append(changes, c)
 			}
@@ -471,7 +469,11 @@ func (m *machineOfCalls) drain() {
 		m.world.claim(wanted(session, 100))
 		open := 0
 		for _, id := range m.ids {
+			if m.stood[id].State.Terminal() {
+				continue
+			}
 			j := m.job(id)
+			m.stood[id] = j
 			if j.State.Terminal() {
 				continue
 			}

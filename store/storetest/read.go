@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -258,10 +257,7 @@ func readOrder(w *world) {
 }
 
 func readFollower(w *world) {
-	writers, rounds := 6, 30
-	if race.Enabled {
-		rounds = 12
-	}
+	writers, rounds := 6, rounds(30, 8)
 	perRound := 3 * 3 // submit, claim and end of three jobs
 	total := writers * rounds * perRound
 	var written atomic.Int64

@@ -352,7 +352,8 @@ func groupBounded(w *world) {
 }
 
 func groupAtOnce(w *world) {
-	const each, workers = 20, 8
+	const workers = 8
+	each := rounds(20, 8)
 	w.limit(job.Limit{Key: "releases/*", Most: 1_000_000, Per: job.Duration(time.Second)})
 	ids := w.addMany(each*workers, owned("bob"))
 	sessions := make([]job.ID, workers)

@@ -133,7 +133,7 @@ func removeUnpaid(w *world) {
 }
 
 func removeMany(w *world) {
-	const n = 1500
+	n := rounds(1500, 700)
 	ids := w.addMany(n, labeled("a", "1"))
 	w.wishAll(job.WishCancel, ids[1:]...)
 	other := submission(newTask())

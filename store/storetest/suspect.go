@@ -246,8 +246,8 @@ func suspectEndedLate(w *world) {
 func suspectFound(w *world) {
 	for _, slots := range []int{1, 20, 200} {
 		w.fresh(fmt.Sprintf("%d slots", slots), func(w *world) {
-			ids := w.addMany(200)
-			poison := ids[77]
+			ids := w.addMany(rounds(200, 60))
+			poison := ids[len(ids)/2]
 			crashes := 0
 			for rounds := 0; ; rounds++ {
 				if rounds > 1000 {

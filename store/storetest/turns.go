@@ -49,11 +49,13 @@ func (w *world) uses(key string, held, waiting int) {
 func checkTurns(w *world) {
 	w.Helper()
 	held, waiting := map[string]int{}, map[string][]job.Job{}
+	var open []job.ID
 	for _, listed := range listAll(w, w.s, store.Query{Tenant: acme, Limit: 1000}) {
-		if listed.State.Terminal() {
-			continue
+		if !listed.State.Terminal() {
+			open = append(open, listed.ID)
 		}
-		j := w.job(listed.ID)
+	}
+	for _, j := range w.jobs(open...) {
 		for _, key := range j.Turns() {
 			held[key]++
 		}

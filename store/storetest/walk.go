@@ -398,7 +398,7 @@ func walkBounded(w *world) {
 }
 
 func walkBacklog(w *world) {
-	const jobs = 2300
+	jobs := rounds(2300, 1200)
 	running := w.addMany(1, asItIs)
 	session := w.session()
 	w.claimOne(session)
@@ -482,14 +482,15 @@ func walkOthers(w *world) {
 // walkAtOnce sets and removes limits while others submit and run jobs. Who runs when a limit is
 // there and has taken in all is never more than it says.
 func walkAtOnce(w *world) {
-	const workers, jobs, places = 4, 80, 3
+	const workers, places = 4, 3
+	jobs := rounds(80, 40)
 	sessions := make([]job.ID, workers)
 	for i := range sessions {
 		sessions[i] = w.sessionFor(time.Hour)
 	}
 	w.addMany(jobs/2, asItIs)
 	var submitted, done atomic.Int64
-	submitted.Store(jobs / 2)
+	submitted.Store(int64(jobs / 2))
 	w.together(workers+2, func(i int) error {
 		switch i {
 		case workers: // submits
@@ -525,7 +526,7 @@ func walkAtOnce(w *world) {
 			}
 			return nil
 		}
-		for idle := 0; idle < 200 && done.Load() < jobs; {
+		for idle := 0; idle < 200 && int(done.Load()) < jobs; {
 			if _, _, err := w.s.Pay(w.ctx, 6); err != nil {
 				return err
 			}

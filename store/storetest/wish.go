@@ -3,7 +3,6 @@ package storetest
 import (
 	"time"
 
-	"github.com/pawl-jobs/pawl/internal/proof/race"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -447,10 +446,6 @@ func wishMany(w *world) {
 }
 
 func wishRace(w *world) {
-	rounds := 200
-	if race.Enabled {
-		rounds = 80
-	}
 	session := w.sessionFor(time.Hour)
 	wishes := []job.Wish{job.WishCancel, job.WishPause}
 	ends := []job.Place{
@@ -460,7 +455,7 @@ func wishRace(w *world) {
 		{State: job.Blocked, Custody: job.Recovery},
 		{State: job.Running, Custody: job.Worker},
 	}
-	for round := range rounds {
+	for round := range rounds(200, 30) {
 		wish, end := wishes[round%len(wishes)], ends[round%len(ends)]
 		id := w.add(newTask())
 		j := w.claimOne(session)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -284,6 +285,21 @@ func (w *world) job(id job.ID) job.Job {
 	return j
 }
 
+// jobs reads jobs as they are now.
+func (w *world) jobs(ids ...job.ID) []job.Job {
+	w.Helper()
+	found := findAll(w, w.s, acme, ids)
+	jobs := make([]job.Job, len(ids))
+	for i, id := range ids {
+		j, there := found[id]
+		if !there {
+			w.Fatalf("job %s is not there", id)
+		}
+		jobs[i] = j
+	}
+	return jobs
+}
+
 // history reads the events of a job that tell of a change.
 func (w *world) history(id job.ID) []job.Event {
 	w.Helper()
@@ -314,9 +330,9 @@ func (w *world) path(id job.ID) []job.State {
 // at fails the test unless each job stands at the place.
 func (w *world) at(state job.State, custody job.Custody, ids ...job.ID) {
 	w.Helper()
-	for _, id := range ids {
-		if j := w.job(id); j.State != state || j.Custody != custody {
-			w.Errorf("job %s is at %s, want %s/%s", id, j.Place, state, custody)
+	for _, j := range w.jobs(ids...) {
+		if j.State != state || j.Custody != custody {
+			w.Errorf("job %s is at %s, want %s/%s", j.ID, j.Place, state, custody)
 		}
 	}
 }
@@ -497,6 +513,14 @@ func sameJSON(a, b json.RawMessage) bool {
 		return bytes.Equal(a, b)
 	}
 	return cmp.Equal(x, y)
+}
+
+// rounds is how often a test does the same: more often where tests are long.
+func rounds(long, short int) int {
+	if testenv.Long() {
+		return long
+	}
+	return short
 }
 
 // together runs n goroutines that begin at the same moment, and fails with their errors.
