@@ -51,9 +51,11 @@ func (s *Store) AddEvent(ctx context.Context, n store.NewEvent) (store.Event, st
 		if r == nil || r.Tenant != n.Tenant {
 			return e, store.NoJob(n.Job)
 		}
-		for at, there := range t.history(r) {
-			if n.Key != "" && there.key == n.Key {
-				return answered(at, there), n.Repeats(&there.Event)
+		if n.Key != "" {
+			for at, there := range t.history(r) {
+				if there.key == n.Key {
+					return answered(at, there), n.Repeats(&there.Event)
+				}
 			}
 		}
 		if err := n.Allowed(&r.Job); err != nil {

@@ -2,17 +2,27 @@ package fake_test
 
 import (
 	"encoding/json"
+	"flag"
 	"reflect"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
+
+// What is drawn at random is drawn a hundred times in the long tests alone.
+func TestMain(m *testing.M) {
+	if !testenv.Long() {
+		flag.Set("rapid.checks", "25") // -rapid.checks says another number
+	}
+	testenv.Main(m)
+}
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
@@ -38,7 +48,11 @@ func (o *opener) Open(t *testing.T) store.Store {
 }
 
 func TestSnapshot(t *testing.T) {
-	for seed := range uint64(10) {
+	seeds := uint64(3)
+	if testenv.Long() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		p := newPair(t, seed)
 		other := fake.New(p.clock.Now)
 		p.other, p.strict = other, true

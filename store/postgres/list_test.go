@@ -85,7 +85,7 @@ func TestPlansOfLists(t *testing.T) {
 	if testenv.Long() {
 		n = 20_000
 	}
-	for _, at := range []struct {
+	for i, at := range []struct {
 		name    string
 		prepare func(t *testing.T, l *listed)
 	}{
@@ -106,9 +106,16 @@ func TestPlansOfLists(t *testing.T) {
 				l.must(t, fmt.Sprintf(off, table))
 			}
 			at.prepare(t, l)
-			t.Run("as the owner", l.checkPlans)
+			all, some := 1, 1
+			if !testenv.Long() {
+				some = 3
+			}
+			if at.name != "fresh" {
+				all = some
+			}
+			t.Run("as the owner", func(t *testing.T) { l.checkPlans(t, all, i) })
 			if testenv.Long() || at.name == "fresh" {
-				t.Run("as a role of the service", l.asMember(t).checkPlans)
+				t.Run("as a role of the service", func(t *testing.T) { l.asMember(t).checkPlans(t, some, i) })
 			}
 		})
 	}
@@ -186,13 +193,18 @@ func (l *listed) asMember(t *testing.T) *listed {
 	return &listed{s, l.conn}
 }
 
-func (l *listed) checkPlans(t *testing.T) {
+// checkPlans looks at each filter in each order, or at one of so many such pairs.
+func (l *listed) checkPlans(t *testing.T, every, first int) {
+	n := first
 	for _, shape := range listShapes {
 		f, err := job.ParseFilter(shape.filter, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, by := range shape.by {
+			if n++; n%every != 0 {
+				continue
+			}
 			t.Run(shape.filter+" by "+string(by), func(t *testing.T) { l.checkPages(t, f, by, shape.reads) })
 		}
 		t.Run("count "+shape.filter, func(t *testing.T) { l.checkCount(t, f) })

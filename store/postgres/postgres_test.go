@@ -18,9 +18,9 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// What is drawn at random is drawn a hundred times where a store is made in a millisecond; here a database takes a second.
+// What is drawn at random is drawn more often where a store is made in a millisecond; here a database takes a second.
 func TestMain(m *testing.M) {
-	checks := "8"
+	checks := "4"
 	if testenv.Long() {
 		checks = "30"
 	}
@@ -160,6 +160,12 @@ type lent struct {
 // HasEvents says that a job has n events of users. Long tests write them, one after the other.
 func (l *lent) HasEvents(ctx context.Context, id job.ID, n int) error {
 	_, err := l.base.admin.Exec(ctx, `UPDATE pawl.jobs SET told = $2 WHERE id = $1`, [16]byte(id), n)
+	return err
+}
+
+// HasRecoveries says that a job was interrupted n times. Long tests interrupt it, time by time.
+func (l *lent) HasRecoveries(ctx context.Context, id job.ID, n int) error {
+	_, err := l.base.admin.Exec(ctx, `UPDATE pawl.jobs SET recoveries = $2 WHERE id = $1`, [16]byte(id), n)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
@@ -296,7 +297,11 @@ func TestOrder(t *testing.T) {
 func TestDeadlocks(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
-	const processes, rounds = 16, 5
+	const processes = 16
+	rounds := 2
+	if testenv.Long() {
+		rounds = 5
+	}
 	first := open(t, dsn, postgres.Options{})
 	stores := make([]*postgres.Store, processes)
 	for p := range stores {

@@ -51,7 +51,7 @@ func TestPooler(t *testing.T) {
 func ownServer(t *testing.T) (server *testenv.Server, dsn string) {
 	t.Helper()
 	testenv.Postgres(t) // skips where there is none
-	server, err := testenv.StartPostgres(t.Context())
+	server, err := testenv.StartUnsynced(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestStandby(t *testing.T) {
 	for name, o := range map[string]postgres.Options{"directly": {}, "through a pooler": {Pooled: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, err := testenv.StartPostgres(t.Context())
+			server, err := testenv.StartUnsynced(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

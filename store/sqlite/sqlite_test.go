@@ -1,7 +1,10 @@
 package sqlite_test
 
 import (
+	"context"
 	"flag"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -15,16 +18,46 @@ import (
 // What is drawn at random is drawn a hundred times in the long tests alone.
 func TestMain(m *testing.M) {
 	if !testenv.Long() {
-		flag.Set("rapid.checks", "15") // -rapid.checks says another number
+		flag.Set("rapid.checks", "6") // -rapid.checks says another number
 	}
 	testenv.Main(m)
 }
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (store.Store, storetest.Clock) {
-		o := &opener{clock: &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, dir: t.TempDir()}
+		o := &opener{clock: &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, dir: testenv.Dir(t)}
+		copyModel(t, o.dir)
 		return o.Open(t), o
 	})
+}
+
+// model is the file of a database that is new: a migration takes longer than most tests.
+var model = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "pawl-model-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(dir, sqlite.File))
+})
+
+// copyModel puts a new database into a folder.
+func copyModel(t *testing.T, dir string) {
+	t.Helper()
+	file, err := model()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, sqlite.File), file, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // An opener opens a store on a folder, after the one before was closed.

@@ -116,7 +116,11 @@ func groupGivesUpNotLive(w *world) {
 func groupLimitNotLive(w *world) {
 	t := w.tester()
 	all := []standing{w.launched(), w.launched(), w.stand(job.SubmittingJob, job.Worker)}
-	for n := range job.MaxRecoveries {
+	begin := w.interrupted(all[0].Job, all[1].Job, all[2].Job)
+	for i := range all {
+		all[i].Recoveries = begin
+	}
+	for n := begin; n < job.MaxRecoveries; n++ {
 		changes := make([]job.Change, len(all))
 		for i, st := range all {
 			changes[i] = setting(move(st.Job, st.fence, job.Worker, job.SubmittingJob), job.Patch{Recovery: true})

@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -459,10 +461,29 @@ func suspectClearedAgain(w *world) {
 	Check(w, w.s, acme)
 }
 
+// interrupted brings jobs near the number of interruptions that is too many, where the store can do
+// that, and returns how many they have now.
+func (w *world) interrupted(jobs ...job.Job) (n int) {
+	w.Helper()
+	s, can := w.s.(interface {
+		HasRecoveries(ctx context.Context, id job.ID, n int) error
+	})
+	if !can || testenv.Long() {
+		return jobs[0].Recoveries
+	}
+	for _, j := range jobs {
+		if err := s.HasRecoveries(w.ctx, j.ID, job.MaxRecoveries-25); err != nil {
+			w.Fatalf("%v", err)
+		}
+	}
+	return job.MaxRecoveries - 25
+}
+
 func suspectLimit(w *world) {
 	session := w.session()
 	id := w.add(newTask())
 	j := w.claimOne(session)
+	j.Recoveries = w.interrupted(j)
 	for j.Recoveries < job.MaxRecoveries {
 		c := setting(move(j, by(session), job.Worker, job.Running), job.Patch{Recovery: true})
 		got := w.apply(c)

@@ -39,8 +39,8 @@ const (
 // yet. Tests share it: none may stop it or change its settings (a test that has to takes its own
 // from [StartPostgres]). Each test asks it for a [Server.Database] of its own.
 //
-// It commits as production does, but for fsync: nobody takes the power away from it. A server of
-// [StartPostgres] has that, too.
+// It commits as production does, but for fsync: nobody takes the power away from it. So its files
+// are in memory where there is room. A server of [StartPostgres] has fsync, and is on disk.
 //
 // The goroutine that waits for the server lives as long as the server, so a test that looks for
 // leaked goroutines calls Postgres before it takes its first look.
@@ -86,6 +86,12 @@ type Server struct {
 // folder that $PAWL_TEST_POSTGRES names, then in /usr/lib/postgresql/*/bin, the newest first, then
 // in the PATH.
 func StartPostgres(ctx context.Context) (*Server, error) { return startPostgres(ctx, &Server{}) }
+
+// StartUnsynced starts a server like that of [Postgres] for a caller of its own. It lives through
+// [Server.Kill] like others.
+func StartUnsynced(ctx context.Context) (*Server, error) {
+	return startPostgres(ctx, &Server{unsynced: true})
+}
 
 func startPostgres(ctx context.Context, s *Server) (_ *Server, err error) {
 	if s.bin, err = postgresBin(); err != nil {
@@ -252,10 +258,13 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 // initialize makes the folder and the cluster in it.
 func (s *Server) initialize(ctx context.Context) error {
 	base := os.TempDir()
+	if dir, roomy := inMemory(); roomy && s.unsynced {
+		base = dir
+	}
 	if len(base)+len(postgresPrefix)+len("1234567890/.s.PGSQL.65535") > maxSocketPath {
 		base = "/tmp"
 	}
-	sweep(base)
+	sweep(base, postgresPrefix)
 	var err error
 	if s.dir, err = os.MkdirTemp(base, postgresPrefix); err != nil {
 		return err
@@ -299,7 +308,7 @@ logging_collector = off
 lc_messages = 'C.UTF-8'
 `
 	if s.unsynced {
-		conf += "fsync = off\n"
+		conf += "fsync = off\nmax_wal_size = 256MB\n"
 	}
 	if s.hasModule(ctx, "pg_stat_statements") {
 		conf += "shared_preload_libraries = 'pg_stat_statements'\n"
@@ -334,9 +343,9 @@ func (s *Server) remove() {
 	}
 }
 
-// sweep removes the folders of servers whose test process was killed.
-func sweep(base string) {
-	locks, _ := filepath.Glob(filepath.Join(base, postgresPrefix+"*", "lock")) // the pattern is well formed
+// sweep removes the folders with a prefix whose test process was killed.
+func sweep(base, prefix string) {
+	locks, _ := filepath.Glob(filepath.Join(base, prefix+"*", "lock")) // the pattern is well formed
 	for _, path := range locks {
 		f, err := os.Open(path)
 		if err != nil {

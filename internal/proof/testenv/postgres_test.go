@@ -187,7 +187,7 @@ func TestServerDiesWithItsProcess(t *testing.T) {
 	if dirs := left(t, tmp); len(dirs) != 1 {
 		t.Fatalf("the killed process left %q, want one folder", dirs)
 	}
-	sweep(tmp)
+	sweep(tmp, postgresPrefix)
 	if dirs := left(t, tmp); len(dirs) != 0 {
 		t.Errorf("after the sweep there is %q", dirs)
 	}
@@ -218,7 +218,7 @@ func TestSweepKeepsWhatIsInUse(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	sweep(base)
+	sweep(base, postgresPrefix)
 	if len(left(t, base)) != 1 {
 		t.Fatal("a folder that is not locked yet was removed")
 	}
@@ -226,12 +226,12 @@ func TestSweepKeepsWhatIsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweep(base)
+	sweep(base, postgresPrefix)
 	if len(left(t, base)) != 1 {
 		t.Fatal("a locked folder was removed")
 	}
 	lock.Close()
-	sweep(base)
+	sweep(base, postgresPrefix)
 	if dirs := left(t, base); len(dirs) != 0 {
 		t.Errorf("an abandoned folder remains: %q", dirs)
 	}

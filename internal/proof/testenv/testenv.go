@@ -32,6 +32,7 @@ type stopping struct{ m interface{ Run() int } }
 func (s stopping) Run() int {
 	defer servers.stop()
 	defer stopSlurm()
+	defer removeFiles() //nolint:errcheck // what remains is removed by a later run
 	return s.m.Run()
 }
 
