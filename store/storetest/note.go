@@ -270,7 +270,7 @@ func noteBound(w *world) {
 	if s, slow := w.s.(interface {
 		HasEvents(ctx context.Context, id job.ID, n int) error
 	}); slow && !testenv.Long() {
-		each /= 10
+		each /= 40
 		if err := s.HasEvents(w.ctx, id, job.MaxJobEvents-writers*each); err != nil {
 			w.Fatalf("%v", err)
 		}
