@@ -26,18 +26,7 @@ func Dir(tb testing.TB) string {
 	if !roomy {
 		return tb.TempDir()
 	}
-	files.Lock()
-	defer files.Unlock()
-	if files.dir == "" && files.err == nil {
-		sweep(base, filesPrefix)
-		if files.dir, files.err = os.MkdirTemp(base, filesPrefix); files.err == nil {
-			files.lock, files.err = lockDir(files.dir)
-		}
-	}
-	if files.err != nil {
-		tb.Fatal(files.err)
-	}
-	dir, err := os.MkdirTemp(files.dir, "")
+	dir, err := newDir(base)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -47,6 +36,22 @@ func Dir(tb testing.TB) string {
 		}
 	})
 	return dir
+}
+
+// newDir makes a folder in that of this process, which it makes first.
+func newDir(base string) (string, error) {
+	files.Lock()
+	defer files.Unlock()
+	if files.dir == "" && files.err == nil {
+		sweep(base, filesPrefix)
+		if files.dir, files.err = os.MkdirTemp(base, filesPrefix); files.err == nil {
+			files.lock, files.err = lockDir(files.dir)
+		}
+	}
+	if files.err != nil {
+		return "", files.err
+	}
+	return os.MkdirTemp(files.dir, "")
 }
 
 // removeFiles removes the folder of this process, and then gives up its lock.

@@ -308,7 +308,8 @@ logging_collector = off
 lc_messages = 'C.UTF-8'
 `
 	if s.unsynced {
-		conf += "fsync = off\nmax_wal_size = 256MB\n"
+		conf += "fsync = off\nmax_wal_size = 256MB\n" +
+			"dynamic_shared_memory_type = mmap\n" // one that is killed leaves nothing behind its folder
 	}
 	if s.hasModule(ctx, "pg_stat_statements") {
 		conf += "shared_preload_libraries = 'pg_stat_statements'\n"
