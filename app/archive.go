@@ -256,6 +256,8 @@ func (k *Kind) unarchived(s *program, verdict job.Entry) engine.Outcome {
 func (s *program) verdict() job.Entry {
 	e, name := s.progress.End, s.program()
 	switch limit := s.progress.Limit; {
+	case e != nil && e.NotStarted == runner.RanAgain:
+		return job.Entry{Code: job.SchedulerRerun, Message: e.NotStarted + ", which rerun: fail does not allow"}
 	case s.progress.Cause == job.SchedulerRejected:
 		return job.Entry{Code: s.progress.Cause, Message: "refused: " + s.progress.Said}
 	case s.progress.Cause != "":

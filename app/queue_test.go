@@ -85,6 +85,11 @@ func TestWhatSchedulersDo(t *testing.T) {
 			nil,
 			job.SchedulerTimeout, 1, "the scheduler ended it: job 7 is TIMEOUT",
 		},
+		"run again": {
+			runner.Status{State: runner.Ended, End: &runner.End{Code: 126, Run: 1, NotStarted: runner.RanAgain}},
+			nil,
+			job.SchedulerRerun, 1, "the scheduler ran it again, which rerun: fail does not allow",
+		},
 		"refused": {
 			runner.Status{},
 			&runner.Refused{Code: job.SchedulerRejected, Said: "no such partition"},
@@ -109,6 +114,31 @@ func TestWhatSchedulersDo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The plan of a job says whether its program may run again.
+func TestRerun(t *testing.T) {
+	for rerun, once := range map[job.Rerun]bool{"": false, job.RerunAccept: false, job.RerunFail: true} {
+		plans := make(chan runner.Plan, 1)
+		h := open(t, func(p *parts) { p.Local.Runner = planned{p.Local.Runner, plans} })
+		spec := scripted("exit 3")
+		spec.Rerun = rerun
+		h.end(h.submit(spec))
+		if p := <-plans; p.Once != once {
+			t.Errorf("rerun %q: once is %t", rerun, p.Once)
+		}
+	}
+}
+
+// planned is a runner that tells its plans.
+type planned struct {
+	runner.Runner
+	plans chan runner.Plan
+}
+
+func (r planned) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+	r.plans <- p
+	return r.Runner.Launch(ctx, k, p)
 }
 
 // A scheduler that answers, and takes no more jobs like one for now, blocks that one at once.

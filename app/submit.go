@@ -167,6 +167,6 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	}
 	return runner.Plan{
 		Dir: s.dir, Argv: s.sys.Argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
-		Resources: *s.given.Resources,
+		Resources: *s.given.Resources, Once: s.given.Rerun == job.RerunFail,
 	}
 }

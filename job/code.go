@@ -30,6 +30,7 @@ const (
 	SchedulerNodeFail    Code = "SCHEDULER_NODE_FAIL"
 	SchedulerPreempted   Code = "SCHEDULER_PREEMPTED"
 	SchedulerDeadline    Code = "SCHEDULER_DEADLINE"
+	SchedulerRerun       Code = "SCHEDULER_RERUN"
 
 	ArchiveExists      Code = "ARCHIVE_EXISTS"
 	ArchiveFailed      Code = "ARCHIVE_FAILED"
@@ -174,6 +175,10 @@ var Codes = []CodeInfo{
 	{
 		SchedulerDeadline, "the scheduler gave up the job at its deadline", false,
 		"ask for less, or for a later deadline, then run it again",
+	},
+	{
+		SchedulerRerun, "the scheduler ran the job again by itself, which rerun: fail does not allow", false,
+		"look at what its program has done; then run it again; retry.max_attempts allows more attempts",
 	},
 	{
 		OutputMissing, "ARCHIVING: a pattern of archive.required fits nothing that the program left", false,

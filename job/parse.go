@@ -123,7 +123,7 @@ func decode(data []byte) (v any, err error) {
 var reserved = map[string][]string{
 	"": {
 		"after", "items", "recovery", "keep",
-		"app", "secrets", "package", "container", "rerun",
+		"app", "secrets", "package", "container",
 	},
 	"inputs": {"extract"},
 }

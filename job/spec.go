@@ -103,6 +103,11 @@ type Spec struct {
 	// A prefix for the program, such as nice or mpirun with their arguments.
 	Launch []string `json:"launch,omitempty" example:"[\"nice\",\"-n\",\"10\"]"`
 
+	// Whether a scheduler that runs the job again by itself, after a node failed or for a job of
+	// higher priority, also runs the program again. accept: it does, in the same attempt. fail: it
+	// does not, and the attempt has failed. It makes no difference on systems without a scheduler.
+	Rerun Rerun `json:"rerun,omitempty" enum:"accept,fail" default:"accept"`
+
 	// The file in the job's folder that takes the standard output.
 	Stdout string `json:"stdout,omitempty" default:"stdout"`
 
@@ -214,6 +219,15 @@ const (
 	ArchiveAlways  ArchiveOn = "always"  // any end
 	ArchiveSuccess ArchiveOn = "success" // exit code 0
 	ArchiveNever   ArchiveOn = "never"   // no end: the job's folder stays
+)
+
+// A Rerun says what becomes of a job that a scheduler runs again by itself.
+type Rerun string
+
+// The values of Rerun.
+const (
+	RerunAccept Rerun = "accept" // the program runs again
+	RerunFail   Rerun = "fail"   // it does not: the attempt has failed
 )
 
 // A RetryPolicy says how often a job is tried again when it fails.

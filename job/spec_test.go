@@ -254,6 +254,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"a system that has no name", app(func(s *job.Spec) { s.System = "a/b" }), []job.Problem{{"system", "a/b", "is not a name", name}}},
 		{"an input of an unknown kind", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "ftp://x/y"}} }), []job.Problem{{"inputs[0].from", "ftp://x/y", "is of an unknown kind", "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)"}}},
+		{"a rerun", app(func(s *job.Spec) { s.Rerun = "never" }), []job.Problem{{"rerun", "never", "is unknown", "give accept or fail"}}},
 		{"an archive on the web", app(func(s *job.Spec) { s.Archive = &job.Archive{To: "https://x/y"} }), []job.Problem{{"archive.to", "https://x/y", "is of an unknown kind", "give a path, file:///…, or system://NAME/path"}}},
 		{"an input of no server", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https:///y"}} }), []job.Problem{{"inputs[0].from", "https:///y", "is no URL", "give one such as https://data.example.org/poem.txt"}}},
 		{"an input with a space in its URL", app(func(s *job.Spec) { s.Inputs = []job.Input{{From: "https://x/a y"}} }), []job.Problem{{"inputs[0].from", "https://x/a y", "has spaces or control characters", "write a space as %20"}}},

@@ -187,6 +187,7 @@ func (v *validation) task(s *Spec) {
 		{"inputs", len(s.Inputs) > 0},
 		{"resources", s.Resources != nil},
 		{"launch", len(s.Launch) > 0},
+		{"rerun", s.Rerun != ""},
 		{"stdout", s.Stdout != ""},
 		{"stderr", s.Stderr != ""},
 		{"archive", s.Archive != nil},
@@ -225,6 +226,9 @@ func (v *validation) app(s *Spec) {
 	}
 	if s.Archive != nil {
 		v.archive(s.Archive)
+	}
+	if s.Rerun != "" && s.Rerun != RerunAccept && s.Rerun != RerunFail {
+		v.add("rerun", string(s.Rerun), "is unknown", "give accept or fail")
 	}
 	targets := map[string]string{} // of the files in the job's folder, by their names
 	v.stream("stdout", s.Stdout, targets)

@@ -60,6 +60,9 @@ type End struct {
 // no more (ulimit -u), or there is no memory.
 const CannotFork = "its launcher gave up: cannot fork"
 
+// RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
+const RanAgain = "the scheduler ran it again"
+
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
 

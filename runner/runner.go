@@ -233,6 +233,9 @@ type Plan struct {
 	// Resources is what the program asks for, with defaults. A runner without a scheduler grants
 	// what there is.
 	Resources job.Resources
+	// Once says that the program does not run again where a scheduler runs the launch again by
+	// itself. That ends with NotStarted [RanAgain].
+	Once bool
 }
 
 // A Handle is a stored reference to a launch.

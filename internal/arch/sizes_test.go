@@ -28,7 +28,7 @@ var large = map[string]struct {
 	"engine":               {3500, "one file for each loop"},
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},
-	"job":                  {7900, "the domain: the tables of states, and the language of requests and documents"},
+	"job":                  {8000, "the domain: the tables of states, and the language of requests and documents"},
 	"service":              {5100, "one value, Service, with all that can be asked of it, and the handlers of tasks"},
 	"store/fake":           {3200, "the whole contract in memory"},
 	"store/postgres":       {9500, "one file for each noun, with its statements"},

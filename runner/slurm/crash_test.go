@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -237,14 +238,14 @@ func TestDirectives(t *testing.T) {
 		"a quote":   {Account: `a"`},
 		"a comment": {Partition: "#x"},
 	} {
-		if text, err := script.Directives(q); job.KindOf(err) != job.Invalid {
+		if text, err := script.Directives(runner.Plan{Resources: q}); job.KindOf(err) != job.Invalid {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}
 	}
 	dir := "/it's a\n#SBATCH --uid=0"
-	asks, err := script.Directives(job.Resources{
+	asks, err := script.Directives(runner.Plan{Resources: job.Resources{
 		Nodes: 2, Tasks: 4, Cores: 3, Memory: 1<<30 + 1, GPUs: 1, Minutes: 1.5, Account: "a", Partition: "p",
-	})
+	}})
 	o := &order{Names: spool.Names{Token: "T"}, place: place{Dir: dir, Name: "T"}, asks: asks}
 	head, rest, _ := strings.Cut(batchScript([]*order{o}), "\nset -- ")
 	if want := "#!/bin/sh\n#SBATCH --job-name=T\n#SBATCH --output=/dev/null\n#SBATCH --requeue\n#SBATCH --nodes=2\n" +
@@ -297,6 +298,28 @@ func TestRunAgain(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// A launch that is to run once does not run its program again. What is left of the run before goes.
+func TestRunOnce(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, `echo ran >>ran; (trap '' TERM; exec sleep 1000)`)
+	p.Once = true
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
+	id := idOf(t, b, h)
+	b.do(t, "scontrol", "update", "jobid="+id, "requeue=1") // as Slurm does by itself after a crash
+	b.requeue(t, id)
+	until(t, "it is over", func() bool {
+		s := b.status(t, h)
+		return s.State == runner.Ended && s.End.Run == 1
+	})
+	if s := b.status(t, h); s.End.NotStarted != runner.RanAgain || s.End.Code != 126 || len(s.Left) > 0 {
+		t.Errorf("%+v, %+v", s, s.End)
+	}
+	if got := read(p.Dir + "/ran"); got != "ran\n" {
+		t.Errorf("it ran: %q", got)
 	}
 }
 
@@ -422,5 +445,46 @@ func TestSrun(t *testing.T) {
 	until(t, "it ends", func() bool { return b.status(t, h).State == runner.Ended })
 	if e := b.status(t, h).End; e.Code != 0 || strings.Count(read(p.Dir+"/stdout"), " it\n") != 3 {
 		t.Errorf("%+v\n%s%s", e, read(p.Dir+"/stdout"), read(p.Dir+"/stderr"))
+	}
+}
+
+// Of what ended so long ago that Slurm has forgotten it the files tell enough: an end that was told,
+// a program that is lost, a launch that never began.
+func TestAfterMinJobAge(t *testing.T) {
+	s := testenv.OwnSlurm(t)
+	if err := os.WriteFile(s.Conf, []byte(strings.Replace(read(s.Conf), "MinJobAge=300", "MinJobAge=2", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, s)
+	b.do(t, "scontrol", "reconfigure")
+	k, p := b.newJob(t, "exit 3")
+	ended := b.launch(t, k, p)
+	k, p = b.newJob(t, "echo $$ >.pid && mv .pid pid && exec sleep 1000")
+	lost := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return read(p.Dir+"/pid") != "" })
+	taken := strings.Fields(read(p.Dir + "/.pawl/take.1.1." + lost.Token))
+	for _, text := range []string{taken[3], strings.TrimSpace(read(p.Dir + "/pid"))} { // its script first
+		pid, err := strconv.Atoi(text)
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, p = b.newJob(t, "touch ran")
+	p.Resources = job.Resources{Cores: 65} // more than the node has
+	never := b.launch(t, k, p)
+	b.do(t, "scancel", idOf(t, b, never))
+	until(t, "Slurm has forgotten them", func() bool { return b.do(t, "squeue", "-h", "-t", "all", "-o", "%i") == "" })
+
+	if st := b.status(t, ended); st.State != runner.Ended || st.End.Code != 3 {
+		t.Errorf("%+v", st)
+	}
+	for name, h := range map[string]runner.Handle{"killed": lost, "never begun": never} {
+		until(t, name, func() bool { return b.status(t, h).State == runner.Lost })
+	}
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("Settle: %+v, %v", f, err)
 	}
 }

@@ -86,7 +86,7 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 	if err != nil {
 		return nil, err
 	}
-	if o.asks, err = script.Directives(p.Resources); err != nil {
+	if o.asks, err = script.Directives(p); err != nil {
 		return nil, err
 	}
 	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {

@@ -242,13 +242,13 @@ func checkRow(t TB, j *job.Job) {
 // the end of every transaction that was open beside it. A sound test run never waits for long.
 const patience = 20 * time.Second
 
-// readHistories returns all events of a tenant, at least up to the numbers that the rows of its jobs
-// have.
+// readHistories returns all events of a tenant, at least as many changes of each of its jobs as the
+// row has made.
 func readHistories(t TB, s store.Store, tenant string, jobs map[job.ID]job.Job) map[job.ID][]job.Event {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	events, missing := map[job.ID][]job.Event{}, int64(0)
+	events, changes, missing := map[job.ID][]job.Event{}, map[job.ID]int64{}, int64(0)
 	for _, j := range jobs {
 		missing += j.N
 	}
@@ -260,7 +260,10 @@ func readHistories(t TB, s store.Store, tenant string, jobs map[job.ID]job.Job) 
 		}
 		for _, e := range got.Events {
 			events[e.Job] = append(events[e.Job], e.Event)
-			if j := jobs[e.Job]; e.Sub == 0 && e.N <= j.N {
+			if e.Sub > 0 {
+				continue
+			}
+			if changes[e.Job]++; changes[e.Job] <= jobs[e.Job].N {
 				missing--
 			}
 		}

@@ -35,8 +35,7 @@ the message of its last event named checkpoint in $PAWL_CHECKPOINT. One named pr
 
 ` + target.JobRule,
 		Example: `  pawl event slow checkpoint 'half of the steps are done'
-  pawl event slow epoch --data '{"loss": 0.25}'
-  pawl event "$PAWL_JOB_ID" progress '3/7 epochs'`,
+  pawl event slow epoch --data '{"loss": 0.25}'`,
 		Args:              cobra.RangeArgs(2, 3),
 		ValidArgsFunction: target.CompleteOne(target.LivingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {

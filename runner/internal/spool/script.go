@@ -91,7 +91,7 @@ tell() {
 }
 # A shell that cannot fork ends. What is known by then is told: the end, or that there was no program.
 unable() {
-	[ -n "$code" ] || { code=126 why=': ` + runner.CannotFork + `'; read -r ended _ </proc/uptime; }
+	[ -n "$code" ] || { code=126 why=${why:-': ` + runner.CannotFork + `'}; read -r ended _ </proc/uptime; }
 	tell 1<>"$room"
 	tell >"$spool/$name"
 }
@@ -198,6 +198,9 @@ func program(p runner.Plan) (string, error) {
 		return "", job.Errorf(job.Invalid, "no file for stdout or stderr")
 	}
 	var b strings.Builder
+	if p.Once { // before is the file of the run before: see package runner/slurm
+		b.WriteString("[ -z \"$before\" ] || { why=': " + runner.RanAgain + "'; exit 126; }\n")
+	}
 	// Shells name the limit of file locks differently, and some not at all.
 	b.WriteString("(\n[ $locks = 0 ] || ulimit -w $locks 2>&- || ulimit -x $locks 2>&-\n")
 	stdout, stderr := inside(p.Dir, p.Stdout), inside(p.Dir, p.Stderr)

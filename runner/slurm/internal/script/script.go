@@ -17,7 +17,8 @@ import (
 )
 
 // Directives returns those of a launch, but for its name.
-func Directives(q job.Resources) (string, error) {
+func Directives(p runner.Plan) (string, error) {
+	q := p.Resources
 	var b strings.Builder
 	var wrong error
 	line := func(words string) {
@@ -37,7 +38,11 @@ func Directives(q job.Resources) (string, error) {
 		}
 	}
 	set("output", "/dev/null")
-	line("--requeue")
+	if p.Once {
+		line("--no-requeue") // after a crash of its own Slurm runs it again all the same
+	} else {
+		line("--requeue")
+	}
 	count("nodes", q.Nodes)
 	count("ntasks", q.Tasks)
 	count("cpus-per-task", q.Cores)
