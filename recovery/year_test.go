@@ -112,7 +112,7 @@ func TestYear(t *testing.T) {
 		}
 	})
 	t.Logf("%d jobs were blocked, %d failed", blocked, failed)
-	if blocked < 100 || failed < 10 {
+	if (blocked < 100 || failed < 10) && !testing.Short() { // -short lives through fewer years
 		t.Errorf("%d jobs were blocked, and %d failed: too few to tell", blocked, failed)
 	}
 }

@@ -67,6 +67,9 @@ func (p *served) job(id string) (j job.Job) {
 // TestIdleCallers leaves 120 connections open, without a token, at a service that may open 100
 // files.
 func TestIdleCallers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it waits until the service gives up on idle connections")
+	}
 	p := startServeBy(t, limited("ulimit -n 100"), t.TempDir(), nil)
 	for range 120 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))

@@ -20,6 +20,9 @@ import (
 )
 
 func TestBenchPaper(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it runs a load of programs")
+	}
 	keys := append([]string{
 		"jobs", "limit", "speedup", "seed", "database", "efficiency", "efficiency_list", "makespan_seconds",
 		"ideal_seconds", "list_seconds", "lost", "failed",

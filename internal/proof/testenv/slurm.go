@@ -72,6 +72,9 @@ func Slurm(tb testing.TB) *Scheduler {
 // is over.
 func OwnSlurm(tb testing.TB) *Scheduler {
 	tb.Helper()
+	if testing.Short() {
+		tb.Skip("-short: it starts Slurm")
+	}
 	s, err := StartSlurm()
 	if errors.Is(err, ErrMissing) {
 		missing(tb, err)
