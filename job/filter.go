@@ -18,9 +18,9 @@ import (
 //	state=RUNNING,PENDING owner=ada label.project=x created>24h
 //
 // A term is a field, an operator and values with commas between them. The fields are those of
-// [FilterFields], label.NAME, and args.NAME for tasks. A value that holds a space, a comma or a quote
-// stands in double quotes, in which \" stands for a quote and \\ for a backslash. [Filter.Window] says
-// how far back a filter looks: mostly a week.
+// [FilterFields], label.NAME, and args.NAME for tasks. A value that holds a space, a comma or a
+// quote stands in double quotes, in which \" stands for a quote and \\ for a backslash.
+// [Filter.Window] says how far back a filter looks: mostly a week.
 //
 //	=        the field has one of the values      !=  it has none of them
 //	~        it fits one of the patterns, in which * stands for any characters and ? for one

@@ -108,7 +108,8 @@ func there(ctx context.Context, fsys files.FS, name string) string {
 // listedMessage is how many bytes of a message a list shows.
 const listedMessage = 512
 
-// Views returns a page of jobs, newest first, with why each is where it is; see [store.Reader.List].
+// Views returns a page of jobs, newest first, with why each is where it is: see
+// [store.Reader.List].
 func (s *Service) Views(ctx context.Context, q store.Query) (Views, error) {
 	page, err := s.List(ctx, q)
 	if err != nil {

@@ -448,11 +448,12 @@ func TestSrun(t *testing.T) {
 	}
 }
 
-// Of what ended so long ago that Slurm has forgotten it the files tell enough: an end that was told,
-// a program that is lost, a launch that never began.
+// Slurm has forgotten these jobs. The files tell enough: an end that was told, a program that is
+// lost, a launch that never began.
 func TestAfterMinJobAge(t *testing.T) {
 	s := testenv.OwnSlurm(t)
-	if err := os.WriteFile(s.Conf, []byte(strings.Replace(read(s.Conf), "MinJobAge=300", "MinJobAge=2", 1)), 0o644); err != nil {
+	conf := strings.Replace(read(s.Conf), "MinJobAge=300", "MinJobAge=2", 1)
+	if err := os.WriteFile(s.Conf, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t, s)

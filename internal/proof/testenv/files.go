@@ -18,8 +18,8 @@ var files struct {
 }
 
 // Dir is [testing.TB.TempDir] in memory, where there is room: for a test that makes many files, or
-// many small writes, and to which a disk means nothing. A process that is killed leaves its files to
-// the next one, which removes them.
+// many small writes, and to which a disk means nothing. A process that is killed leaves its files
+// to the next one, which removes them.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	base, roomy := inMemory()
