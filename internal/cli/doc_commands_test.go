@@ -114,7 +114,7 @@ func runDocument(t *testing.T, all []block) {
 			sh.Env = append(sh.Env, v)
 		}
 	}
-	sh.Env = append(sh.Env, "HOME="+home, "USER=ada", "PAWL_LISTEN=127.0.0.1:0", soon)
+	sh.Env = append(sh.Env, "HOME="+home, "USER=ada", "PAWL_LISTEN=127.0.0.1:0", detector(t))
 	sh.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	sh.Cancel = func() error { return syscall.Kill(-sh.Process.Pid, syscall.SIGTERM) }
 	failed := sh.Run()

@@ -67,9 +67,20 @@ func (c commands) Run() int {
 
 var update = flag.Bool("update", false, "write what commands print to the scripts in testdata")
 
-// soon is the environment of processes that end at once also under the race detector, which else
-// lets each wait for a second for races that come late.
-const soon = "GORACE=atexit_sleep_ms=10"
+// detector is the setting with which processes of a test report races. The test fails if one of
+// them has, even where nobody looks at what it prints or how it ends. They end at once: the
+// detector would let each wait for a second for races that come late.
+func detector(tb testing.TB) string {
+	dir := tb.TempDir()
+	tb.Cleanup(func() {
+		reports, _ := filepath.Glob(filepath.Join(dir, "race.*"))
+		for _, name := range reports {
+			text, err := os.ReadFile(name)
+			tb.Errorf("a process has a data race: %v\n%s", err, text)
+		}
+	})
+	return "GORACE=atexit_sleep_ms=10 log_path=" + filepath.Join(dir, "race")
+}
 
 // TestScripts runs the commands as a user would; see testdata.
 func TestScripts(t *testing.T) { runScripts(t, "testdata", nil) }
@@ -107,7 +118,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("USER", "ada")
 			env.Values[serversOf{}] = sshServers{env.T().(testing.TB), map[string]*testenv.SSH{}}
 			env.Values[slurmOf{}] = new(*testenv.Scheduler)
-			env.Vars = append(env.Vars, soon)
+			env.Vars = append(env.Vars, detector(env.T().(testing.TB)))
 			env.Defer(func() { // a script that fails waits for what it began, and no one else ends that
 				if err := checks.End(env.WorkDir); err != nil {
 					env.T().Log(err)

@@ -35,7 +35,7 @@ type served struct {
 
 // own is the environment of a command of a test: without settings for it, or for the tests.
 func own(t testing.TB) []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada", soon}
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "USER=ada", detector(t)}
 }
 
 // startServe starts pawl serve on any free port, and returns once it serves.

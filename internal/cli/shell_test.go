@@ -19,15 +19,16 @@ import (
 
 // A shell is a folder with job files, a data folder, and a file while which is there programs wait.
 type shell struct {
-	t    *testing.T
-	dir  string
-	hold string
+	t        *testing.T
+	dir      string
+	hold     string
+	detector string
 }
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	dir := t.TempDir()
-	p := &shell{t, dir, filepath.Join(dir, "hold")}
+	p := &shell{t, dir, filepath.Join(dir, "hold"), detector(t)}
 	p.write("hold", "")
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -71,7 +72,7 @@ func (p *shell) one() {
 func (p *shell) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("pawl", args...)
 	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"), "USER=ada", "TERM=xterm", "NO_COLOR=1", soon)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"), "USER=ada", "TERM=xterm", "NO_COLOR=1", p.detector)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
