@@ -50,7 +50,7 @@ func (b bench) status(t *testing.T, h runner.Handle) runner.Status {
 // until waits for what no event announces.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // Slurm may wait for half a minute, more than once
 	defer cancel()
 	if !testenv.Until(ctx, done) {
 		t.Fatalf("it does not come that %s", what)
@@ -71,7 +71,7 @@ func (b bench) do(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// requeue has Slurm run a job again, without the two minutes that Slurm waits before it does.
+// requeue has Slurm run a job again, without the time that Slurm waits before it does.
 func (b bench) requeue(t *testing.T, id string) {
 	t.Helper()
 	show := func() string { return b.do(t, "scontrol", "show", "job", id) }

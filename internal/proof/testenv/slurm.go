@@ -21,7 +21,7 @@ import (
 
 // Scheduler is a private Slurm. Its partition debug has one node, which pretends to have 64 cores.
 // Jobs run on this machine, as the user who submits them. It keeps no accounts, unless it was
-// started by Accounted. Its KillWait is two seconds.
+// started by Accounted. Its KillWait is two seconds, and a job that it runs again waits for 30.
 //
 // The other partitions are short, which gives jobs one minute; pair, which has a second node too;
 // and drained, which takes no jobs.
@@ -228,7 +228,7 @@ SlurmctldPort=$CTLD
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$DIR/munge/sock
+AuthInfo=socket=$DIR/munge/sock,cred_expire=30
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -245,7 +245,7 @@ MinJobAge=300
 KillWait=2
 MaxJobCount=20000
 MaxArraySize=10001
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=2
 StateSaveLocation=$DIR/state
 SlurmdSpoolDir=$DIR/spool/%n
 SlurmctldPidFile=$DIR/slurmctld.pid
