@@ -12,7 +12,9 @@
 // [Showing], [Stamper], [Filler], [Loader], [ReaderOfMany], [RemoverOfMany], and [Sparse] of an
 // open file.
 //
-// [Source] is the contract for inputs that a URL names. It has no suite.
+// [Source] is the contract for inputs that a URL names. It has no suite. What has no second names
+// of files, such as WebDAV or an object store, can only be one of these: launches and archives need
+// [FS.Link].
 //
 // The package imports the standard library and package job. Backends stand in packages of their
 // own, such as files/local, and pass the suite in files/filestest. Package files/fake is a file

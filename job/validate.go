@@ -316,7 +316,8 @@ func (v *validation) input(at string, in Input, system string, targets map[strin
 				"remove it, and the input is copied; or give system: "+of)
 		}
 	default:
-		v.location(at+".from", in.From, "give a path, file:///…, system://NAME/path, or the URL of a file (http, https)")
+		v.location(at+".from", in.From, "give a path, file:///…, system://NAME/path, or the URL of a file ("+
+			strings.Join(WebSchemes(), ", ")+")")
 	}
 	to := in.To
 	if to == "" {
@@ -354,11 +355,15 @@ func (v *validation) variable(at, name, value string) {
 	}
 }
 
-// Web reports whether an input comes from a web server: from begins with http:// or https://.
+// WebSchemes returns the schemes of URLs that an input can have, in lower case: those of the
+// sources in internal/node/backends.go.
+func WebSchemes() []string { return []string{"http", "https"} }
+
+// Web reports whether an input comes from a web server: from begins with one of [WebSchemes] and
+// "://".
 func Web(from string) bool {
 	scheme, _, ok := strings.Cut(from, "://")
-	scheme = strings.ToLower(scheme)
-	return ok && (scheme == "http" || scheme == "https")
+	return ok && slices.Contains(WebSchemes(), strings.ToLower(scheme))
 }
 
 // web checks an input that comes from a web server. A URL with macros is checked again when they
