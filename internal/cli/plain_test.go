@@ -5,13 +5,30 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 )
 
+// chooser is the pawl that tests find. The first pawl run of a test makes a folder beside the
+// reports of races, see detector.
+const chooser = `#!/bin/sh
+case $1 in
+serve | worker) exec '$RACED' "$@" ;;
+run)
+	case $GORACE in
+	*log_path=*) mkdir "${GORACE##*log_path=}d" 2>/dev/null || exec '$PLAIN' "$@" ;;
+	esac
+	exec '$RACED' "$@"
+	;;
+esac
+exec '$PLAIN' "$@"
+`
+
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race
-// detector a process takes a quarter of a second to begin: those that stay have it, and what comes
-// and goes, such as pawl show, is of a plain build. Its code runs in the process of the tests, too.
+// detector a process takes a quarter of a second to begin, and a pawl run as much again: those that
+// stay have it, and the first pawl run of each test. What comes and goes, such as pawl show, is of a
+// plain build. Its code runs in the process of the tests, too.
 // Without the detector the test binary begins as fast as any, and nothing is put there; nor by what
 // TestReaper starts, which has it from the tests, and a home of its own, where nothing is compiled
 // yet.
@@ -38,7 +55,7 @@ func besides() (undo func(), err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
-	choose := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrun | serve | worker) exec '%s' \"$@\" ;;\nesac\nexec '%s' \"$@\"\n", raced, plain)
+	choose := strings.NewReplacer("$RACED", raced, "$PLAIN", plain).Replace(chooser)
 	if err := os.WriteFile(filepath.Join(dir, "pawl"), []byte(choose), 0o700); err != nil {
 		return nil, err
 	}

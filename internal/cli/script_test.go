@@ -69,7 +69,7 @@ var update = flag.Bool("update", false, "write what commands print to the script
 
 // detector is the setting with which processes of a test report races. The test fails if one of
 // them has, even where nobody looks at what it prints or how it ends. They end at once: the
-// detector would let each wait for a second for races that come late.
+// detector would let each wait for a second for races that come late. The chooser reads log_path.
 func detector(tb testing.TB) string {
 	dir := tb.TempDir()
 	tb.Cleanup(func() {

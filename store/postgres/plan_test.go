@@ -125,7 +125,7 @@ func TestPlans(t *testing.T) { // before those that run side by side: it has man
 		for _, old := range early {
 			old.check(when + ", planned earlier")
 		}
-		if checks++; !testenv.Long() && checks%3 != 1 {
+		if checks++; !testenv.Long() && checks%5 != 1 {
 			return
 		}
 		early = append(early, now)
