@@ -257,6 +257,14 @@ func (FS) Link(ctx context.Context, from, to string) error {
 	return syncFolder(to)
 }
 
+// QuickLink links without waiting for the disk.
+func (FS) QuickLink(ctx context.Context, from, to string) error {
+	if err := errors.Join(check(ctx, from), check(ctx, to)); err != nil {
+		return err
+	}
+	return os.Link(from, to)
+}
+
 // Adopt gives a file that nobody writes a second name. A lease on the file shows that nobody has it
 // open for writing.
 func (FS) Adopt(ctx context.Context, from, to string) error {

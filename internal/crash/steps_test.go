@@ -101,6 +101,8 @@ var unpointed = map[string]string{
 	"tell Put":                 "the next kill makes it again, or a look finds the launch lost",
 	"LinkOnce Write":           "a file of a random name that nobody else reads",
 	"LinkOnce Link":            "a point follows in the caller, or the next settler finds it",
+	"QuickLinkOnce Write":      "a file of a random name that nobody else reads",
+	"QuickLinkOnce QuickLink":  "whoever settles finds it, or asks Slurm",
 	"forgetLaunches RemoveAll": "archive.forgotten follows in the caller",
 	"forgetLaunches Remove":    "archive.cleaned follows in the caller",
 }

@@ -92,8 +92,8 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 	if marked, err := r.Marks(ctx, k.Job); err != nil || marked {
 		return nil, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
 	}
-	// It may hold secrets.
-	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600, Passing: true}); err != nil {
+	// It may hold secrets. If a power failure empties it, it takes nothing, and the launch is revoked.
+	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
 		return nil, spool.NotArmed(err)
 	}
 	return o, nil
@@ -234,6 +234,7 @@ func (r *Runner) answered(ctx context.Context, o *order, id string, err error) e
 	if o.ID = id; o.isTask() {
 		o.ID += "_" + strconv.Itoa(o.task)
 	}
-	// Whoever settles at this moment may have revoked it: then the job will find that out.
-	return r.LinkOnce(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
+	// Whoever settles at this moment may have revoked it: then the job will find that out. After a
+	// power failure that has taken the name Slurm is asked.
+	return r.QuickLinkOnce(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
 }

@@ -196,10 +196,22 @@ func (s *Spool) LinkOnce(ctx context.Context, m Names, kind, words, name string)
 	if err := s.Write(ctx, m.Own(kind), words); err != nil {
 		return err
 	}
-	if err := s.FS.Link(ctx, m.Own(kind), name); err != nil && !errors.Is(err, fs.ErrExist) {
+	return unlessThere(s.FS.Link(ctx, m.Own(kind), name))
+}
+
+// QuickLinkOnce is LinkOnce where a power failure may take the name.
+func (s *Spool) QuickLinkOnce(ctx context.Context, m Names, kind, words, name string) error {
+	if err := s.Write(ctx, m.Own(kind), words); err != nil {
 		return err
 	}
-	return nil
+	return unlessThere(files.QuickLink(ctx, s.FS, m.Own(kind), name))
+}
+
+func unlessThere(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // Read returns what a name holds, nil if it is not there.
