@@ -52,7 +52,13 @@ func task(kind string, args any) service.Request {
 // shared returns a database for many processes.
 func shared(t *testing.T) (dsn string) {
 	t.Helper()
-	dsn = testenv.Postgres(t).Database(t)
+	return sharedOn(t, testenv.Postgres(t))
+}
+
+// sharedOn is shared on a server.
+func sharedOn(t *testing.T, server *testenv.Server) (dsn string) {
+	t.Helper()
+	dsn = server.Database(t)
 	m, err := postgres.NewMigrator(dsn, "")
 	if err != nil {
 		t.Fatal(err)
