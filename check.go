@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,6 +29,11 @@ func (t *Task[A, R]) check() error {
 		return wrong(`Order names no field: write pawl.InOrder("account"), with fields of the arguments`)
 	case t.Schema != nil && !json.Valid(t.Schema):
 		return wrong("Schema is not JSON: correct it")
+	}
+	for _, v := range slices.Sorted(maps.Keys(t.Migrate)) {
+		if v < 1 || v >= max(t.Version, 1) {
+			return wrong("Migrate[%d] would never be called, as Version is %d: raise Version, or remove it", v, max(t.Version, 1))
+		}
 	}
 	args := reflect.TypeFor[A]()
 	fields := func(of string, paths []string) error {

@@ -88,6 +88,7 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -163,11 +164,19 @@ func Log(l *slog.Logger) Option { return func(o *opening) { o.log = l } }
 
 // Tenant is the tenant whose jobs the service enqueues, reads and runs; "default" by default.
 func Tenant(name string) Option {
-	return func(o *opening) { o.cfg.Tenant, o.cfg.Tenants = name, []string{name} }
+	return func(o *opening) {
+		o.cfg.Tenant, o.cfg.Tenants = name, []string{name}
+		o.wrong = cmp.Or(o.wrong, job.CheckTenant(name))
+	}
 }
 
 // Principal is the user in whose name the service acts; "pawl" by default.
-func Principal(name string) Option { return func(o *opening) { o.cfg.Principal = name } }
+func Principal(name string) Option {
+	return func(o *opening) {
+		o.cfg.Principal = name
+		o.wrong = cmp.Or(o.wrong, job.CheckPrincipal(name))
+	}
+}
 
 // Queues are the only queues whose jobs this process runs; all by default.
 func Queues(names ...string) Option { return func(o *opening) { o.cfg.Queues = names } }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/pawltest"
 	"github.com/pawl-jobs/pawl/postgres"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
@@ -161,6 +163,33 @@ func TestGoesOnFromItsCheckpoint(t *testing.T) {
 		}
 		if j, err := h.Job(t.Context()); err != nil || j.Attempt != 1 {
 			t.Errorf("attempt %d, %v", j.Attempt, err)
+		}
+	})
+}
+
+// What a handler says of its progress is text, and short.
+func TestProgressIsText(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		svc := pawltest.Open(t)
+		task := pawl.Task[string, string]{Kind: "say"}
+		task.Handle(svc, func(ctx context.Context, j *pawl.Job[string]) (string, error) {
+			j.Progress(1, 2, j.Args)
+			if err := j.Checkpoint(ctx, 1); err != nil { // it has been written then
+				return "", err
+			}
+			v, err := svc.Jobs().View(ctx, j.ID())
+			if err != nil {
+				return "", err
+			}
+			return v.Progress.What, nil
+		})
+		pawltest.Start(t, svc)
+		for said, want := range map[string]string{
+			"é": "é", "a\x00b": "a?b", strings.Repeat("x", 9999): strings.Repeat("x", 232) + "… (9999 bytes in all)",
+		} {
+			if got, err := enqueue(t, task, svc, said).Wait(t.Context()); got != want || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
 		}
 	})
 }

@@ -34,7 +34,7 @@ import (
 // jobs that come in other ways: see [Task.Declare].
 //
 // What is wrong with a declaration, such as a field in Unique that A does not have, is an error of
-// kind [job.Invalid] of Enqueue, Declare and [Service.Run].
+// kind [job.Invalid] of Declare and [Service.Run], and of Enqueue where it would count for the job.
 type Task[A, R any] struct {
 	// Kind is its name in the database: up to 64 of A-Z a-z 0-9 . _ -.
 	Kind string

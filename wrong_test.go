@@ -60,6 +60,10 @@ func TestWrongDeclarations(t *testing.T) {
 			func(v *pawl.Task[visit, int]) { v.Order = pawl.InOrder("city").By("args.when") }),
 		`task visit: Index names the field "city.name", and pawl_test.visit has no field "name" in JSON: it has no fields`: kind(
 			func(v *pawl.Task[visit, int]) { v.Index = []string{"city.name"} }),
+		"task visit: Migrate[1] would never be called, as Version is 1: raise Version, or remove it": kind(
+			func(v *pawl.Task[visit, int]) { v.Migrate = migrations(1) }),
+		"task visit: Migrate[0] would never be called, as Version is 2": kind(
+			func(v *pawl.Task[visit, int]) { v.Version, v.Migrate = 2, migrations(3, 0, 1) }),
 	} {
 		svc := pawltest.Open(t)
 		schedule := task.Schedule(t.Context(), svc, "daily", pawl.Every(time.Hour), visit{})
@@ -75,6 +79,14 @@ func TestWrongDeclarations(t *testing.T) {
 			}
 		}
 	}
+}
+
+func migrations(from ...int) map[int]func(json.RawMessage) (json.RawMessage, error) {
+	all := map[int]func(json.RawMessage) (json.RawMessage, error){}
+	for _, v := range from {
+		all[v] = func(args json.RawMessage) (json.RawMessage, error) { return args, nil }
+	}
+	return all
 }
 
 // Fields that the arguments have, or may have, are taken.
@@ -145,6 +157,12 @@ func TestWrongArguments(t *testing.T) {
 	_, err := pawl.Task[float64, int]{Kind: "half"}.Enqueue(t.Context(), svc, math.NaN())
 	if want := "arguments of half cannot be written as JSON: json: unsupported value: NaN"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
+	}
+	for _, key := range []string{strings.Repeat("x", job.MaxKey+1), "a\x00b", "a\xff"} {
+		_, err := pawl.Task[int, int]{Kind: "count"}.Enqueue(t.Context(), svc, 1, pawl.WithKey(key))
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "is not an idempotency key: use up to 255 printable") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
@@ -259,10 +277,18 @@ func TestFindOfAnotherKind(t *testing.T) {
 	}
 }
 
-func TestNoSlots(t *testing.T) {
-	_, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()), pawl.Slots(0))
-	if job.KindOf(err) != job.Invalid || !strings.HasPrefix(err.Error(), "pawl.Slots(0): give 1 or more") {
-		t.Errorf("%v", err)
+func TestWrongOptions(t *testing.T) {
+	for want, option := range map[string]pawl.Option{
+		"pawl.Slots(0): give 1 or more":                   pawl.Slots(0),
+		`"a b" is not the name of a tenant: use up to 64`: pawl.Tenant("a b"),
+		`"" is not the name of a tenant`:                  pawl.Tenant(""),
+		`"" is not the name of a user: use 1 to 128`:      pawl.Principal(""),
+		`is not the name of a user: use 1 to 128 print`:   pawl.Principal("a\x00"),
+	} {
+		_, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()), pawl.Slots(2), option, pawl.Queues("default"))
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -116,6 +116,9 @@ func (j *Job) Guard(f Fence) Guard {
 	return Guard{Place: j.Place, Epoch: j.Epoch, N: j.N, Fence: f, Limited: j.Ties&TieLimited != 0}
 }
 
+// MaxWhat is how many bytes [Progress.What] has at most.
+const MaxWhat = 255
+
 // Progress says how far a long step has come. It is told while the step lasts. Only the newest is
 // kept.
 type Progress struct {

@@ -39,8 +39,12 @@ var (
 	sha256RE = regexp.MustCompile(`^[0-9A-Fa-f]{64}$`)
 )
 
-// MaxTenant is how many bytes the name of a tenant may have.
-const MaxTenant = 64
+// Bounds of names.
+const (
+	MaxTenant = 64  // bytes of the name of a tenant
+	MaxOwner  = 128 // characters of the name of a user
+	MaxKey    = 255 // characters of an idempotency key
+)
 
 // CheckTenant returns an error of kind [Invalid] unless name can be the name of a tenant. Folders
 // are named after tenants.
@@ -48,6 +52,22 @@ func CheckTenant(name string) error {
 	if !validName(name) || len(name) > MaxTenant {
 		return Errorf(Invalid, "%q is not the name of a tenant: use up to %d letters, digits, dots, dashes and "+
 			"underscores, and begin with a letter or digit", short(name), MaxTenant)
+	}
+	return nil
+}
+
+// CheckPrincipal returns an error of kind [Invalid] unless name can be that of a user.
+func CheckPrincipal(name string) error {
+	if name == "" || utf8.RuneCountInString(name) > MaxOwner || !readable(name) {
+		return Errorf(Invalid, "%q is not the name of a user: use 1 to %d printable characters", short(name), MaxOwner)
+	}
+	return nil
+}
+
+// CheckKey returns an error of kind [Invalid] unless key can be an idempotency key. Empty is none.
+func CheckKey(key string) error {
+	if utf8.RuneCountInString(key) > MaxKey || !readable(key) {
+		return Errorf(Invalid, "%q is not an idempotency key: use up to %d printable characters", short(key), MaxKey)
 	}
 	return nil
 }
@@ -64,7 +84,7 @@ func (s *Spec) Validate() error {
 	}
 	v.text("name", s.Name, 128)
 	v.text("external_id", s.ExternalID, 128)
-	v.text("owner", s.Owner, 128)
+	v.text("owner", s.Owner, MaxOwner)
 	v.name("queue", s.Queue, 64)
 	if p := s.Priority; p != nil && (*p < 0 || *p > 9) {
 		v.add("priority", strconv.Itoa(*p), "is out of range", "give 0 (first) to 9")

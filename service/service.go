@@ -339,6 +339,9 @@ func (s *Service) prepareAll(ctx context.Context, sub *Submission) ([]job.Spec, 
 	if err := job.CheckTenant(s.cfg.Tenant); err != nil {
 		return nil, nil, err
 	}
+	if err := job.CheckKey(sub.Key); err != nil {
+		return nil, nil, err
+	}
 	specs, errs := make([]job.Spec, len(sub.Jobs)), make([]error, len(sub.Jobs))
 	denied, found := make([]error, len(sub.Jobs)), 0
 	for i := range sub.Jobs {

@@ -88,6 +88,7 @@ const progressEvery = time.Second
 // once a second at most. Like [TaskRun.Heartbeat] it says that the handler goes on.
 func (t *TaskRun) Progress(p job.Progress) {
 	t.beat()
+	p.What = job.Text(job.Shorten(p.What, job.MaxWhat))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.work.Progress, t.work.Epoch = &p, t.Job.Epoch
