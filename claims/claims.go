@@ -249,7 +249,7 @@ func (d *Desk) check(ctx context.Context, a *Ask) error {
 	}
 	for i, q := range a.Queues {
 		if !slices.Contains(known, q) {
-			add("queues["+itoa(i)+"]", q, "is no queue", "name queues that exist, or leave it out for all: see pawl queues")
+			add("queues["+itoa(i)+"]", q, "is no queue", "name queues that exist, or leave it out for all: see pawl get queues")
 		}
 	}
 	if len(wrong.Problems) > 0 {

@@ -364,6 +364,57 @@ func TestProof(t *testing.T) {
 	})
 }
 
+// TestSaidAgain: an end that is said again is answered as it was. Another end is refused, though the
+// job has come to the same place.
+func TestSaidAgain(t *testing.T) {
+	type said func(claims.Held) (claims.Report, error)
+	fail := func(message string, final bool) said {
+		return func(h claims.Held) (claims.Report, error) { return claims.Fail(h, final, "", message, nil) }
+	}
+	cancel := func(reason string) said {
+		return func(h claims.Held) (claims.Report, error) { return claims.Cancel(h, reason) }
+	}
+	block := func(message string) said {
+		return func(h claims.Held) (claims.Report, error) { return claims.Block(h, message, "go/x", nil) }
+	}
+	snooze := func(d time.Duration) said {
+		return func(h claims.Held) (claims.Report, error) { return claims.Snooze(h, d, "") }
+	}
+	finish := func(result string) said {
+		return func(h claims.Held) (claims.Report, error) { return claims.Finish(h, []byte(result)) }
+	}
+	for _, c := range []struct {
+		about      string
+		end, other said
+	}{
+		{"fail, not for good", fail("x", false), fail("x", true)},
+		{"fail, for another reason", fail("x", false), fail("y", false)},
+		{"fail for good", fail("", true), fail("y", true)},
+		{"cancel", cancel("x"), cancel("y")},
+		{"block", block("x"), block("y")},
+		{"snooze", snooze(time.Hour), snooze(time.Minute)},
+		{"finish", finish("1"), finish("2")},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			at(t, func(p *place) {
+				p.submit(1)
+				d, w := p.svc.Claims(), session(p, "w")
+				one := p.claim(d, w, claims.Ask{})[0]
+				for range 2 {
+					r, err := c.end(held(one))
+					if a := p.report(d, w, r, err); !a.OK || a.State != p.job(one.ID).State {
+						t.Errorf("%+v", a)
+					}
+				}
+				r, err := c.other(held(one))
+				if a := p.report(d, w, r, err); a.OK || a.Code != job.Conflict || a.Stop != claims.StopLost {
+					t.Errorf("another end is answered %+v", a)
+				}
+			})
+		})
+	}
+}
+
 // TestLogAgain: a line with a key that is said again is written once, also in one call.
 func TestLogAgain(t *testing.T) {
 	at(t, func(p *place) {

@@ -123,7 +123,7 @@ func Fail(h Held, final bool, code job.Code, message string, data json.RawMessag
 		return Report{}, wrong("code", string(code), "is not a code of a failed task",
 			fmt.Sprintf("give one of %v", failCodes))
 	}
-	if err := errors.Join(checkMessage(message), checkData("data", data, job.MaxEventData)); err != nil {
+	if err := errors.Join(checkMessage("message", message), checkData("data", data, job.MaxEventData)); err != nil {
 		return Report{}, err
 	}
 	e := job.Entry{Code: code, Message: message, Data: data}
@@ -132,7 +132,7 @@ func Fail(h Held, final bool, code job.Code, message string, data json.RawMessag
 		o = engine.Fail(e)
 	}
 	return outcome(h, "fail", o, func(e *job.Event, _ *job.Job) bool {
-		return e.Code == code && e.Custody != job.Recovery
+		return e.Code == code && e.Message == message && (!final || e.State == job.Failed) && e.Custody != job.Recovery
 	}), nil
 }
 
@@ -146,7 +146,7 @@ func Snooze(h Held, d time.Duration, message string) (Report, error) {
 	}
 	return outcome(h, "snooze", engine.Snooze(d, job.Entry{Message: message}), func(e *job.Event, _ *job.Job) bool {
 		return e.Code == "" && e.Message == message && e.Custody != job.Recovery
-	}), checkMessage(message)
+	}), checkMessage("message", message)
 }
 
 // Block reports that a task met a condition which may clear by itself. All jobs with the same
@@ -156,15 +156,16 @@ func Block(h Held, message, tester string, params map[string]string) (Report, er
 	if err := b.Check(); err != nil {
 		return Report{}, wrong("tester", tester, "cannot be waited for: "+err.Error(), "give a tester that the service has")
 	}
-	return outcome(h, "block", engine.Block(b), func(e *job.Event, _ *job.Job) bool { return e.State == job.Blocked }),
-		checkMessage(message)
+	return outcome(h, "block", engine.Block(b), func(e *job.Event, _ *job.Job) bool {
+		return e.State == job.Blocked && e.Message == message
+	}), checkMessage("message", message)
 }
 
 // Cancel reports that a job is not wanted any more.
 func Cancel(h Held, reason string) (Report, error) {
 	return outcome(h, "cancel", engine.Cancel(job.Entry{Message: reason}), func(e *job.Event, _ *job.Job) bool {
-		return e.State == job.Canceled
-	}), checkMessage(reason)
+		return e.State == job.Canceled && e.Message == reason
+	}), checkMessage("message", reason)
 }
 
 // Release gives a job back as if it had never been claimed. A worker that stops a job, because it
@@ -177,7 +178,7 @@ func Release(h Held) Report {
 
 // Progress reports how far a run has come.
 func Progress(h Held, p job.Progress) (Report, error) {
-	return keep(h, "progress", func(w *Work) { w.Progress, w.Epoch = &p, h.Epoch }), checkMessage(p.What)
+	return keep(h, "progress", func(w *Work) { w.Progress, w.Epoch = &p, h.Epoch }), checkMessage("what", p.What)
 }
 
 // Checkpoint keeps state for the next run of the job.
@@ -193,9 +194,9 @@ func wrong(path, value, what, remedy string) error {
 	return &job.SpecError{Problems: []job.Problem{{Path: path, Value: value, What: what, Remedy: remedy}}}
 }
 
-func checkMessage(text string) error {
+func checkMessage(path, text string) error {
 	if len(text) > job.MaxEventMessage || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
-		return wrong("message", job.Shorten(text, 40), "is too long, or is no text", "keep it to 4096 bytes of UTF-8")
+		return wrong(path, job.Shorten(text, 40), "is too long, or is no text", "keep it to 4096 bytes of UTF-8")
 	}
 	return nil
 }

@@ -284,15 +284,18 @@ func typeName(t reflect.Type) string {
 		return "a time such as 2006-01-02T15:04:05Z"
 	case reflect.TypeFor[Bytes]():
 		return "a size such as 512M or 4GiB"
+	case reflect.TypeFor[ID]():
+		return "an id such as 01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77"
 	}
 	switch t.Kind() {
 	case reflect.Slice:
 		return "a list"
 	case reflect.Map, reflect.Struct:
 		return "a map"
-	case reflect.Int:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return "a whole number"
-	case reflect.Float64:
+	case reflect.Float32, reflect.Float64:
 		return "a number"
 	case reflect.Bool:
 		return "true or false"
