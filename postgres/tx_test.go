@@ -329,6 +329,28 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
+// A transaction that can have no jobs of the service says so, and not that the service is in trouble.
+func TestTransactionElsewhere(t *testing.T) {
+	a := start(t)
+	other, err := pgx.Connect(t.Context(), testenv.Postgres(t).DSN("postgres"))
+	a.must(err)
+	defer other.Close(t.Context())
+	tx, err := other.Begin(t.Context())
+	a.must(err)
+	_, err = plain.Enqueue(t.Context(), a.svc, order{"ada", 1}, postgres.In(tx))
+	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(),
+		"the database of the transaction has no jobs in schema pawl: begin it in the database of the service") {
+		t.Errorf("in another database: %v", err)
+	}
+	tx, err = a.db.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	a.must(err)
+	defer tx.Rollback(t.Context())
+	_, err = plain.Enqueue(t.Context(), a.svc, order{"ada", 1}, postgres.In(tx))
+	if job.KindOf(err) != job.Unavailable || !strings.HasPrefix(err.Error(), "the transaction takes no writes: begin it as one that") {
+		t.Errorf("in one that reads: %v", err)
+	}
+}
+
 // A program in another language enqueues with a statement of SQL.
 func TestEnqueueInSQL(t *testing.T) {
 	a := start(t)

@@ -25,7 +25,7 @@ func Enqueue(ctx context.Context, schema string, query Query, sub store.Submissi
 	}
 	text, err := query(ctx, inSchema(enqueue, cmp.Or(schema, defaultSchema)), string(doc))
 	if err != nil {
-		return nil, classify(err)
+		return nil, ofCaller(err, schema)
 	}
 	var made []struct {
 		Job      job.ID `json:"job"`
@@ -62,6 +62,19 @@ func Finish(ctx context.Context, schema string, query Query, tenant string, id j
 		return err
 	}
 	_, err = query(ctx, inSchema(finishIn, cmp.Or(schema, defaultSchema)), string(doc))
+	return ofCaller(err, schema)
+}
+
+// ofCaller is classify for a statement in a transaction of the caller. What the service itself would
+// wait for may be that this transaction is another one than it should be.
+func ofCaller(err error, schema string) error {
+	switch codeOf(err) {
+	case codeNoSchema, codeUndefinedTable, codeUndefinedFunction:
+		return job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the database "+
+			"of the service: %w", cmp.Or(schema, defaultSchema), err)
+	case codeReadOnly:
+		return job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, on the primary: %w", err)
+	}
 	return classify(err)
 }
 

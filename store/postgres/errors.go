@@ -13,23 +13,24 @@ import (
 
 // Codes of PostgreSQL (SQLSTATE) and of our own function refuse.
 const (
-	codeRefused        = "PW001"
-	codeLimits         = "PW002" // of a submission: the limits have changed
-	codeIsolation      = "PW003" // of enqueue: the caller's transaction has another isolation level
-	codeNotHeld        = "PW006" // of finish: the run has lost the job
-	codePassed         = "PW005" // of a submission: its advance is from what is not there any more
-	codeSerialization  = "40001"
-	codeDeadlock       = "40P01"
-	codeUnique         = "23505"
-	codeReadOnly       = "25006"
-	codeUnsupported    = "0A000"
-	codeLockTimeout    = "55P03"
-	codeIdleInTx       = "25P03"
-	codeCanceled       = "57014"
-	codeUndefinedTable = "42P01"
-	codeNoSchema       = "3F000"
-	codeNoRight        = "42501"
-	codeProtocol       = "08P01"
+	codeRefused           = "PW001"
+	codeLimits            = "PW002" // of a submission: the limits have changed
+	codeIsolation         = "PW003" // of enqueue: the caller's transaction has another isolation level
+	codeNotHeld           = "PW006" // of finish: the run has lost the job
+	codePassed            = "PW005" // of a submission: its advance is from what is not there any more
+	codeSerialization     = "40001"
+	codeDeadlock          = "40P01"
+	codeUnique            = "23505"
+	codeReadOnly          = "25006"
+	codeUnsupported       = "0A000"
+	codeLockTimeout       = "55P03"
+	codeIdleInTx          = "25P03"
+	codeCanceled          = "57014"
+	codeUndefinedTable    = "42P01"
+	codeUndefinedFunction = "42883"
+	codeNoSchema          = "3F000"
+	codeNoRight           = "42501"
+	codeProtocol          = "08P01"
 )
 
 // codeOf returns the code with which PostgreSQL refused a statement; empty: it did not.
@@ -101,7 +102,10 @@ func classify(err error) error {
 		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a "+
 			"connection: name the database without it, or say --db-pooled, with --db-listen for the database "+
 			"without it: %w", err)
-	case code == codeLockTimeout, code == codeIdleInTx, code == codeCanceled,
+	case code == codeLockTimeout:
+		return job.Errorf(job.Unavailable, "database: another transaction has not ended in time, such as one that has "+
+			"enqueued an equal job; pg_stat_activity shows which: %w", err)
+	case code == codeIdleInTx, code == codeCanceled,
 		strings.HasPrefix(code, "08"), // connection
 		strings.HasPrefix(code, "53"), // no connection, memory or disk left
 		strings.HasPrefix(code, "57"), // shut down, starting, canceled
