@@ -51,7 +51,7 @@ func (d *Desk) past(ctx context.Context, session job.ID, r *Report, j *job.Job, 
 
 // run reads what became of the run of a job under an epoch.
 func (d *Desk) run(ctx context.Context, session, id job.ID, epoch int64) (p past, err error) {
-	q := store.EventQuery{Tenant: d.cfg.Tenant, Job: id}
+	q := store.EventQuery{Tenant: d.cfg.Tenant, Job: id, Now: true}
 	for {
 		es, err := d.cfg.Store.Events(ctx, q)
 		if err != nil || len(es.Events) == 0 {

@@ -15,6 +15,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/postgres"
@@ -295,6 +296,40 @@ func TestEventsOfALateCommit(t *testing.T) {
 			t.Errorf("the event of job %s was missed", name)
 		}
 	}
+}
+
+// An open transaction holds up who reads the events of all jobs. It holds up nobody who asks for one
+// other job: its history is whole, a worker that says its end again is answered as it was, and who
+// waits for it hears of its end.
+func TestOpenTransactionAndOtherJobs(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	tx := a.begin(1)
+	a.enqueue(plain, order{"ada", 1}, postgres.In(tx))
+	task := pawl.Task[order, int]{Kind: "elsewhere"}
+	h := a.enqueue(task, order{"ada", 2})
+	session, err := claims.SessionOf(strings.Repeat("x", claims.MinSecret))
+	a.must(err)
+	desk := a.svc.Jobs().Claims()
+	over, cancel := context.WithCancel(ctx)
+	cancel() // it does not wait
+	got, err := desk.Claim(ctx, over, session, claims.Ask{Kinds: []string{"elsewhere"}, Slots: 1, Lease: job.Duration(time.Hour)})
+	a.must(err)
+	r, err := claims.Finish(claims.Held{ID: h.ID, Epoch: got.Jobs[0].Epoch}, []byte("7"))
+	a.must(err)
+	for range 2 {
+		answers, err := desk.Report(ctx, session, []claims.Report{r})
+		if err != nil || !answers[0].OK || answers[0].State != job.Finished {
+			t.Errorf("%+v, %v", answers, err)
+		}
+	}
+	if es, err := a.svc.Jobs().History(ctx, h.ID); err != nil || len(es) != 3 {
+		t.Errorf("%d events, %v", len(es), err)
+	}
+	if n, err := h.Wait(ctx); n != 7 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	a.must(tx.Rollback(ctx))
 }
 
 // readings are events that were read, and where the next begin.

@@ -63,13 +63,16 @@ func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 		return nil, err
 	}
 	var all []job.Event
-	for n, err := range s.News(ctx, NewsQuery{Job: id, Until: closed()}) {
-		if err != nil {
-			return nil, err
+	for q := (store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Now: true}); ; {
+		es, err := s.cfg.Store.Events(ctx, q)
+		if err != nil || len(es.Events) == 0 {
+			return all, err
 		}
-		all = append(all, n.Event)
+		for i := range es.Events {
+			all = append(all, es.Events[i].Event)
+		}
+		q.Cursor = es.Cursor
 	}
-	return all, nil
 }
 
 // Cursor returns the cursor at which the events begin that are committed from now on.

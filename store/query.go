@@ -148,6 +148,10 @@ type EventQuery struct {
 	// Without Known, the newest events may be held back again, behind a change that is still under
 	// way; see Unsettled.
 	Known string
+	// Now is for Job: the answer has all of its events, also those that readers of all jobs are not
+	// shown yet, behind a change of another job that is still under way. Cursors of such answers are for
+	// queries with Now.
+	Now bool
 }
 
 // Events is a run of events.

@@ -56,6 +56,10 @@ func (s *Store) Events(ctx context.Context, q store.EventQuery) (store.Events, e
 			if c.Job == q.Job {
 				seen = c
 			}
+			if q.Now {
+				qs = append(qs, read(eventsOfOneNow, each, [16]byte(q.Job), q.Tenant, seen.N, seen.Sub, limit))
+				break
+			}
 			qs = append(qs, read(eventsOfOne, each, [16]byte(q.Job), q.Tenant, seen.N, seen.Sub, c.Ord,
 				[16]byte(c.Job), c.N, c.Sub, limit))
 		}
@@ -161,4 +165,10 @@ ORDER BY v.ord, v.job, v.n, v.sub LIMIT $6`
 		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4)
 			AND (v.ord + 0, v.job, v.n, v.sub) > ($5, $6, $7, $8) AND ` + committed + `
 		ORDER BY v.n, v.sub LIMIT $9`
+
+	// eventsOfOneNow needs no horizon: who writes an event of a job has its row, so they are committed
+	// one after the other.
+	eventsOfOneNow = `SELECT ` + eventColumns + ` FROM pawl.events v
+		WHERE v.job = $1 AND v.tenant || '' = $2 AND (v.n, v.sub) > ($3, $4)
+		ORDER BY v.n, v.sub LIMIT $5`
 )
