@@ -20,8 +20,10 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// maxAnswer is how many bytes a request answers at most.
-const maxAnswer = 64 << 20
+const (
+	maxAnswer = 64 << 20 // how many bytes a request answers at most
+	maxHeard  = 300      // how many bytes are told of a shell that does not answer
+)
 
 // Run implements [host.Shell].
 func (h *Host) Run(ctx context.Context, text string, stdin []byte) (out []byte, code int, err error) {
@@ -97,6 +99,7 @@ type shell struct {
 	watch   *time.Timer
 	err     error // why it works no more
 	self    procfs.Stat
+	noise   []byte // the end of what has come before the first answer
 
 	dead chan struct{} // closed when err is set
 }
@@ -254,10 +257,20 @@ func (s *shell) read() {
 		}
 		seen = max(0, len(text)-64) // a mark may be there in part
 		if err != nil {
-			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("its shell has ended: %w", err)))
+			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("its shell has ended%s: %w", s.heard(), err)))
 			return
 		}
 	}
+}
+
+// heard says what a shell has printed that has answered nothing: maybe why it lets nobody in.
+func (s *shell) heard() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if noise := bytes.TrimSpace(s.noise); len(noise) > 0 {
+		return fmt.Sprintf(", and has said only %q", noise)
+	}
+	return ""
 }
 
 // take moves the first request on by what has come: to its beginning, or to its end. It returns the
@@ -273,9 +286,13 @@ func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 		mark := []byte(s.nonce + "<" + r.number + "\n")
 		i := bytes.Index(text, mark)
 		if i < 0 {
-			return text[max(0, len(text)-len(mark)):], false, nil
+			text = text[max(0, len(text)-maxHeard):] // a mark, which is shorter, may be there in part
+			if r.number == "1" {
+				s.noise = bytes.Clone(text)
+			}
+			return text, false, nil
 		}
-		r.began = true
+		r.began, s.noise = true, nil
 		return text[i+len(mark):], true, nil
 	}
 	mark := []byte(s.nonce + ">" + r.number + " ")
@@ -314,7 +331,7 @@ func (h *Host) hangs(s *shell) {
 		h.hung.add(s.self)
 	}
 	s.mu.Unlock()
-	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s", s.bound)})
+	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s%s", s.bound, s.heard())})
 }
 
 // fail ends the shell, and all that wait for it.
@@ -347,14 +364,12 @@ type facts struct {
 // learn asks for the facts. It also lays down the names that later requests use: the shell finds
 // the tools that Pawl needs whatever PATH the login files set.
 func (h *Host) learn(s *shell) (f facts, err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.Answer)
-	defer cancel()
 	var exports strings.Builder
 	for _, v := range h.cfg.Environ {
 		exports.WriteString(script.Export(v))
 	}
 	f.clock = &procfs.Clock{}
-	out, _, err := s.ask(ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
+	out, _, err := s.ask(h.ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
 `+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
 pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)

@@ -128,7 +128,14 @@ func TestTroubles(t *testing.T) {
 	t.Run("no shell", func(t *testing.T) {
 		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand echo This account has no shell."}})
 		_, err := open(t, config(s)).Boot(t.Context())
-		isTrouble(t, err, job.ShellBroken)
+		isTrouble(t, err, job.ShellBroken, `"This account has no shell."`)
+	})
+	t.Run("a shell that does not begin", func(t *testing.T) {
+		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand printf 'Your code: '; exec sleep 1000"}})
+		c := config(s)
+		c.Answer = time.Second
+		_, err := open(t, c).Boot(t.Context())
+		isTrouble(t, err, job.ShellBroken, "not answered within 1s", `"Your code:"`)
 	})
 	t.Run("closed", func(t *testing.T) {
 		h := open(t, config(s))
@@ -243,6 +250,30 @@ func TestShell(t *testing.T) {
 	c.Shell = []string{"/absent"}
 	_, err = open(t, c).Boot(t.Context())
 	isTrouble(t, err, job.ShellBroken)
+}
+
+// What login files print does no harm, also if it does not end its line.
+func TestNoise(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{
+		`ForceCommand printf '\033]0;a title\007'; eval "$SSH_ORIGINAL_COMMAND"`,
+	}})
+	c := config(s)
+	c.Answer = 10 * time.Second
+	h := open(t, c)
+	echo(t, h, "here")
+	if _, err := h.Files().Stat(t.Context(), s.Work); err != nil {
+		t.Error(err)
+	}
+	events, err := h.Watch(t.Context(), s.Work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path.Join(s.Work, "news"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := <-events; !ok || e.Name != "news" {
+		t.Errorf("%v, %t", e, ok)
+	}
 }
 
 // A server that is gone is a trouble, and its return needs nobody's help. What ran runs on.

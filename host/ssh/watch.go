@@ -113,8 +113,8 @@ func (h *Host) look(s *connection.Session, dir string) (*bufio.Reader, []string,
 	nonce := rand.Text()
 	r := bufio.NewReader(s)
 	_, err := fmt.Fprintf(s, strings.Replace(looking, "{ ", "{ echo "+nonce+"\n", 1), script.Quote(dir), nonce+"+")
-	for line := ""; err == nil && line != nonce+"\n"; { // login files print what they like
-		line, err = r.ReadString('\n')
+	for line := ""; err == nil && !strings.HasSuffix(line, nonce+"\n"); {
+		line, err = r.ReadString('\n') // login files print what they like, also half a line
 	}
 	var answer string
 	if err == nil {
