@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -75,15 +76,14 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 	defer stop()
 
 	var refused error // by us: its key
-	signers, tried, done := n.signers()
+	signers, tried, done := n.signers(hop.User)
 	defer done()
 	config := &ssh.ClientConfig{
 		User:              hop.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signers...)},
 		HostKeyAlgorithms: algorithms(trusted),
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
-			same := func(k ssh.PublicKey) bool { return string(k.Marshal()) == string(key.Marshal()) }
-			if slices.ContainsFunc(trusted, same) {
+			if slices.ContainsFunc(trusted, func(k ssh.PublicKey) bool { return same(k, key) }) {
 				return nil
 			}
 			var known []string
@@ -102,6 +102,9 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 		return ssh.NewClient(c, channels, requests), nil
 	case refused != nil:
 		err = refused
+	case strings.Contains(err.Error(), "Too many authentication failures"):
+		err = trouble(job.AuthenticationFailed, "it does not let this account in, and lets no more keys be tried "+
+			"(MaxAuthTries of its sshd): name the right one in host.identities. In this order: %s", strings.Join(tried, "; "))
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "disconnect, reason 2"),
 		strings.Contains(err.Error(), "disconnect, reason 14"):
 		err = trouble(job.AuthenticationFailed, "it does not let this account in. Tried: %s",
@@ -162,17 +165,37 @@ func algorithms(trusted []ssh.PublicKey) (names []string) {
 
 // signers returns the keys to log in with: certificates, key files, and those of the agent. It also
 // says what is tried, and why something cannot be, and what to call when the login is over.
-func (n native) signers() (signers []ssh.Signer, tried []string, done func()) {
+//
+// A server lets few keys be tried. So none comes twice, and of the keys of the agent those come first
+// whose files are named.
+func (n native) signers(user string) (signers []ssh.Signer, tried []string, done func()) {
 	done = func() {}
 	add := func(where string, s ssh.Signer) {
-		signers = append(signers, s)
-		tried = append(tried, where+" ("+ssh.FingerprintSHA256(s.PublicKey())+")")
+		if !slices.ContainsFunc(signers, func(o ssh.Signer) bool { return same(o.PublicKey(), s.PublicKey()) }) {
+			signers = append(signers, s)
+			tried = append(tried, where+" ("+describe(s.PublicKey(), user)+")")
+		}
 	}
 	not := func(where string, err error) { tried = append(tried, fmt.Sprintf("%s not, for %v", where, err)) }
+	var held []ssh.Signer
+	var silent error
+	if n.Agent != "" {
+		socket, err := net.Dial("unix", n.Agent)
+		if err == nil {
+			done = func() { socket.Close() }
+			held, err = agent.NewClient(socket).Signers()
+		}
+		silent = err
+	}
 	for _, name := range n.Identities {
-		signer, err := identity(name)
+		signer, public, err := identity(name)
 		if err != nil {
-			not(name, err)
+			has := func(s ssh.Signer) bool { return public != nil && same(s.PublicKey(), public) }
+			if i := slices.IndexFunc(held, has); i >= 0 {
+				add(name+", a key of the agent", held[i])
+			} else {
+				not(name, err)
+			}
 			continue
 		}
 		if cert, err := certificate(name+"-cert.pub", signer); err == nil {
@@ -182,34 +205,58 @@ func (n native) signers() (signers []ssh.Signer, tried []string, done func()) {
 		}
 		add(name, signer)
 	}
-	if n.Agent == "" {
-		return signers, tried, done
+	for _, s := range held {
+		add("a key of the agent", s)
 	}
-	socket, err := net.Dial("unix", n.Agent)
-	if err == nil {
-		done = func() { socket.Close() }
-		var held []ssh.Signer
-		held, err = agent.NewClient(socket).Signers()
-		for _, s := range held {
-			add("a key of the agent", s)
-		}
-	}
-	if err != nil {
-		not("the agent", err)
+	if silent != nil {
+		not("the agent", silent)
 	}
 	return signers, tried, done
 }
 
-func identity(name string) (ssh.Signer, error) {
+func same(a, b ssh.PublicKey) bool { return string(a.Marshal()) == string(b.Marshal()) }
+
+// describe names a key, with what a server may have against it if it is a certificate.
+func describe(key ssh.PublicKey, user string) string {
+	c, ok := key.(*ssh.Certificate)
+	if !ok {
+		return ssh.FingerprintSHA256(key)
+	}
+	text, now := ssh.FingerprintSHA256(c.Key), uint64(time.Now().Unix()) //nolint:gosec // it is after 1970
+	at := func(t uint64) string { return time.Unix(int64(t), 0).UTC().Format(time.RFC3339) } //nolint:gosec // as above
+	switch {
+	case c.CertType != ssh.UserCert:
+		text += ", a certificate of a host"
+	case now < c.ValidAfter:
+		text += ", valid only from " + at(c.ValidAfter)
+	case c.ValidBefore != ssh.CertTimeInfinity && now >= c.ValidBefore:
+		text += ", expired at " + at(c.ValidBefore)
+	case !slices.Contains(c.ValidPrincipals, user):
+		text += fmt.Sprintf(", for %q", c.ValidPrincipals)
+	}
+	return text
+}
+
+// identity reads a key file. If only an agent can use it, it returns its public half, where that can
+// be found: the file may be nothing but that.
+func identity(name string) (signer ssh.Signer, public ssh.PublicKey, err error) {
 	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		signer, err = ssh.ParsePrivateKey(text)
 	}
-	signer, err := ssh.ParsePrivateKey(text)
-	if _, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
-		err = errors.New("it has a passphrase: give it to an agent (ssh-add)")
+	if err == nil {
+		return signer, nil, nil
 	}
-	return signer, err
+	if key, _, _, _, bad := ssh.ParseAuthorizedKey(text); bad == nil {
+		return nil, key, errors.New("it is a public key, and no agent has the private one")
+	}
+	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
+		public, err = locked.PublicKey, errors.New("it has a passphrase: give it to an agent (ssh-add)")
+	}
+	if beside, bad := os.ReadFile(name + ".pub"); public == nil && bad == nil {
+		public, _, _, _, _ = ssh.ParseAuthorizedKey(beside) // nil: it is none
+	}
+	return nil, public, err
 }
 
 func certificate(name string, signer ssh.Signer) (ssh.Signer, error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,12 +110,32 @@ func TestAgent(t *testing.T) {
 		t.Fatal("the agent does not listen")
 	}
 	refuses(t, "an empty agent", c, locked, "it has a passphrase")
-	add := exec.CommandContext(t.Context(), "ssh-add", "-q", s.Key)
-	add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
-	if out, err := add.CombinedOutput(); err != nil {
-		t.Fatalf("%s%v", out, err)
+	add := func(key string) {
+		add := exec.CommandContext(t.Context(), "ssh-add", "-q", key)
+		add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
+		if out, err := add.CombinedOutput(); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
 	}
+	// A server lets six keys be tried.
+	for i := range 6 {
+		other := filepath.Join(dir, strconv.Itoa(i))
+		if _, err := testenv.NewSSHKey(other); err != nil {
+			t.Fatal(err)
+		}
+		add(other)
+	}
+	add(s.Key)
 	lets(t, "an agent that has the key", c, s.User)
+	c.Identities = []string{s.Key + ".pub"}
+	lets(t, "a public key, of which the agent has the other half", c, s.User)
+	c.Identities = nil
+	refuses(t, "too many keys", c, "MaxAuthTries", "host.identities")
+	for i := range 5 {
+		c.Identities = append(c.Identities, filepath.Join(dir, strconv.Itoa(i)))
+	}
+	c.Identities = append(c.Identities, s.Key)
+	lets(t, "keys that the agent has too", c, s.User)
 }
 
 // A key that the server does not know counts if an authority that it trusts has signed it.
@@ -154,9 +175,9 @@ func TestCertificate(t *testing.T) {
 	certify(s.User, time.Now().Add(time.Hour))
 	lets(t, "a certificate", c, s.User)
 	certify("another", time.Now().Add(time.Hour))
-	refuses(t, "the certificate of another", c, mine+"-cert.pub")
+	refuses(t, "the certificate of another", c, mine+"-cert.pub", `for ["another"]`)
 	certify(s.User, time.Now().Add(-time.Hour))
-	refuses(t, "a certificate that has run out", c, mine+"-cert.pub")
+	refuses(t, "a certificate that has run out", c, mine+"-cert.pub", "expired at 20")
 	if err := os.WriteFile(mine+"-cert.pub", []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
