@@ -77,22 +77,31 @@ func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems
 }
 
 // Folder returns where the jobs of a system have their folders, on a machine whose account has
-// these variables. It resolves ~ and the variable with which Work may begin.
+// these variables. It resolves ~ at the beginning, and variables anywhere.
 func (s *System) Folder(env []string) (string, error) {
 	name := s.Work
 	if strings.HasPrefix(name, "~") {
 		name = "$HOME" + name[1:]
 	}
-	variable, rest, _ := strings.Cut(name, "/")
-	if v, ok := strings.CutPrefix(variable, "$"); ok {
-		v = strings.Trim(v, "{}")
+	var err error
+	name = variableRE.ReplaceAllStringFunc(name, func(v string) string {
+		v = strings.Trim(v, "${}")
 		i := slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, v+"=") })
-		if i < 0 {
-			return "", Errorf(Invalid, "work: the account there has no variable %s", v)
+		switch {
+		case err != nil:
+		case i < 0:
+			err = Errorf(Invalid, "work: the account there has no variable %s", v)
+		case env[i] == v+"=": // the rest may be a folder of others
+			err = Errorf(Invalid, "work: the variable %s of the account there is empty", v)
+		default:
+			return env[i][len(v)+1:]
 		}
-		name = path.Join(env[i][len(v)+1:], rest)
-	}
-	if !path.IsAbs(name) {
+		return ""
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case !path.IsAbs(name):
 		return "", Errorf(Invalid, "work: %s is no absolute path there", name)
 	}
 	return path.Clean(name), nil

@@ -88,7 +88,7 @@ func TestRefusePlaces(t *testing.T) {
 }
 
 func TestFolderOfASystem(t *testing.T) {
-	env := []string{"HOME=/home/ada", "SCRATCH=/scratch/", "NONE=", "LOW=low"}
+	env := []string{"HOME=/home/ada", "USER=ada", "NAMED=$USER", "SCRATCH=/scratch/", "NONE=", "LOW=low"}
 	for work, want := range map[string]string{
 		"/data/pawl":         "/data/pawl",
 		"~":                  "/home/ada",
@@ -97,10 +97,15 @@ func TestFolderOfASystem(t *testing.T) {
 		"${SCRATCH}/pawl":    "/scratch/pawl",
 		"$SCRATCH":           "/scratch",
 		"$TMP/pawl":          "work: the account there has no variable TMP",
-		"$NONE/pawl":         "work: pawl is no absolute path there",
+		"$NONE/pawl":         "work: the variable NONE of the account there is empty",
+		"/data/$NONE/pawl":   "work: the variable NONE of the account there is empty",
+		"/data/$USER/pawl":   "/data/ada/pawl",
+		"/data/$TMP/pawl":    "work: the account there has no variable TMP",
+		"$SCRATCH${USER}-2":  "/scratch/ada-2",
+		"/data/$NAMED":       "/data/$USER",
 		"$LOW/pawl":          "work: low/pawl is no absolute path there",
 		"pawl":               "work: pawl is no absolute path there",
-		"/data/$SCRATCH/one": "/data/$SCRATCH/one",
+		"/data/$SCRATCH/one": "/data/scratch/one",
 	} {
 		got, err := (&job.System{Work: work}).Folder(env)
 		if err != nil {
