@@ -328,6 +328,7 @@ func (k *Kind) clean(ctx context.Context, s *program) error {
 	if err != nil {
 		return err
 	}
+	made.folder = s.where(made.folder)
 	if sw, ok := s.sys.Runner.(runner.Sweeper); ok && s.progress.Handle != nil && s.distant() {
 		// If something stays, the way below tells what it is.
 		if sw.Sweep(ctx, s.progress.Handle.Key, s.dir, made.folder) == nil {

@@ -26,6 +26,15 @@ func (k *Kind) made(y *System, j *job.Job) (made, error) {
 	return made{y.folder(j), path.Join(k.cfg.Archive, j.Tenant, j.ID.String())}, nil
 }
 
+// where returns the folder of a job far away. now is where it would be made now: the document of its
+// system may have named another work folder when it was made. s may be nil.
+func (s *program) where(now string) string {
+	if s != nil && elsewhere(s.job) && strings.HasSuffix(s.dir, path.Join("/", s.job.Tenant, s.job.ID.String())) {
+		return s.dir
+	}
+	return now
+}
+
 // Remove implements [engine.Remover]. It removes the job's folder, its results in the service's own
 // archive, and copies of results that were never published. Results in a folder of the user stay.
 // What is on a machine that cannot be reached goes when it can.
@@ -110,6 +119,7 @@ func (k *Kind) remove(ctx context.Context, j *job.Job) error {
 	} else if err != nil {
 		s = nil
 	}
+	made.folder = s.where(made.folder)
 	// It may have ended while it was archived: then there are copies that no sweep finds once the
 	// row is gone.
 	if err := k.tidy(ctx, y, j.ID, s); err != nil {

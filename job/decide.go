@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -160,7 +161,9 @@ func Abandon(j *Job) Change {
 	case j.Live:
 		c.Set.Over = true
 		end.Code, end.Message = Abandoned, "abandoned"+wisher(j)+": launch "+strconv.Itoa(j.Launch)
-		if j.Machine != "" {
+		if system, _, apart := strings.Cut(j.Watch, "/"); apart {
+			end.Message += " on system " + system
+		} else if j.Machine != "" {
 			end.Message += " on machine " + j.Machine
 		}
 		end.Message += " may still run"

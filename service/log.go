@@ -87,6 +87,9 @@ const block = 64 << 10
 // file that grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
+// awayEvery is how often that is tried while it is on a machine that cannot be reached.
+const awayEvery = 2 * time.Second
+
 // A logFollower reads a log while it is written. The events of the job say which launch the file
 // belongs to. A launch truncates the file, and may have written more than the one before when it is
 // looked at next. So a piece counts only if no later launch was intended before the piece had been
@@ -107,6 +110,9 @@ type logFollower struct {
 	stale   time.Time // what was written until then belongs to the launch before
 	tail    int       // how many of the last lines are read first; 0: all
 	read    int64     // bytes of the file
+	away    bool      // its machine could not be reached just now
+
+	owed *store.Event // the launch that has begun, and whose log could not be looked for yet
 	buf     []byte    // read, and not yet asked for
 	err     error     // why there is no more
 }
@@ -146,7 +152,10 @@ func (f *logFollower) Read(p []byte) (int, error) {
 		if f.err != nil {
 			return 0, f.err
 		}
-		if f.err = f.look(); f.err != nil || len(f.buf) > 0 {
+		if f.err = f.look(); f.unreachable(f.err) {
+			f.err = nil
+		}
+		if f.err != nil || len(f.buf) > 0 {
 			continue
 		}
 		f.err = f.wait()
@@ -156,11 +165,22 @@ func (f *logFollower) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// unreachable notes whether an error says that the log is where nobody can look just now. It is tried
+// again: the program runs on, and so does the log.
+func (f *logFollower) unreachable(err error) bool {
+	f.away = f.state == job.Running && job.KindOf(err) == job.Unavailable
+	return f.away
+}
+
 // wait returns when there is a reason to look again.
 func (f *logFollower) wait() error {
 	var tick <-chan time.Time
-	if f.state == job.Running && f.launch > 0 {
-		t := time.NewTimer(lookEvery)
+	if f.state == job.Running && (f.launch > 0 || f.owed != nil) {
+		every := lookEvery
+		if f.away {
+			every = awayEvery
+		}
+		t := time.NewTimer(every)
 		defer t.Stop()
 		tick = t.C
 	}
@@ -179,6 +199,9 @@ func (f *logFollower) wait() error {
 		}
 		return f.take(n.Event)
 	case <-tick:
+		if f.owed != nil {
+			return f.begin(*f.owed)
+		}
 		return nil
 	case <-f.ctx.Done():
 		return context.Cause(f.ctx)
@@ -193,9 +216,14 @@ func (f *logFollower) take(n store.Event) error {
 	if was != n.State && (was == job.Archiving || was == job.Running && again) {
 		f.stopped = n.At // what the program left running has been ended, too
 	}
-	if !job.Begins(was, n.State) {
+	if f.owed = nil; !job.Begins(was, n.State) {
 		return nil
 	}
+	return f.begin(n)
+}
+
+// begin finds the log of a launch that has begun.
+func (f *logFollower) begin(n store.Event) error {
 	f.launch, f.stale, f.read = 0, f.stopped, 0
 	j, err := f.s.Job(f.ctx, f.id)
 	if err != nil {
@@ -213,10 +241,13 @@ func (f *logFollower) take(n store.Event) error {
 	if err != nil {
 		return err
 	}
-	if f.files, err = k.Files(&j); err != nil {
+	if f.files, err = k.Files(&j); f.unreachable(err) {
+		f.owed = &n
+		return nil
+	} else if err != nil {
 		return err
 	}
-	f.launch = j.Launch
+	f.owed, f.launch = nil, j.Launch
 	if n.N <= f.since {
 		f.tail = f.q.Tail
 	}

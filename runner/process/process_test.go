@@ -439,6 +439,23 @@ func (b bench) booted(t *testing.T) time.Time {
 	return at
 }
 
+// The spool of an account becomes another one while a program runs. Its end counts.
+func TestAnotherSpool(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, "exit 3")
+	h := b.launch(t, k, p)
+	b.end(t, k)
+	var err error
+	if b.runner, err = Open(t.Context(), Config{Host: b.Host, Spool: b.Spool + "-of-now"}); err != nil {
+		t.Fatal(err)
+	}
+	b.leaves(t, h, runner.Active)
+	all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+	if err != nil || all[0].State != runner.Ended || all[0].End.Code != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // After a power failure taken.<a>.<n> may be missing although the program ran, or what it and others hold.
 func TestAPowerFailure(t *testing.T) {
 	for name, left := range map[string]map[string]string{

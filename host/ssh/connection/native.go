@@ -222,7 +222,7 @@ func describe(key ssh.PublicKey, user string) string {
 	if !ok {
 		return ssh.FingerprintSHA256(key)
 	}
-	text, now := ssh.FingerprintSHA256(c.Key), uint64(time.Now().Unix()) //nolint:gosec // it is after 1970
+	text, now := ssh.FingerprintSHA256(c.Key), uint64(time.Now().Unix())                     //nolint:gosec // it is after 1970
 	at := func(t uint64) string { return time.Unix(int64(t), 0).UTC().Format(time.RFC3339) } //nolint:gosec // as above
 	switch {
 	case c.CertType != ssh.UserCert:

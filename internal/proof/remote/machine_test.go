@@ -209,3 +209,27 @@ func TestWorkFolderGone(t *testing.T) {
 	}
 	w.finished(w.submit(w.program("lab", ""))...)
 }
+
+// The document names another work folder while programs run. They tell their ends in the old one, and
+// are looked at each minute, and by who takes over. Their results count, and nothing of them stays.
+func TestWorkFolderMoves(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	goOn := w.dir + "/go"
+	id := w.submit(w.program("lab", goOn))[0]
+	w.runs(id)
+	w.document(strings.Replace(w.text("lab", s, s.Port), `/lab", "host"`, `/moved", "host"`, 1))
+	w.finished(w.submit(w.program("lab", ""))...)
+	w.stop()
+	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.finished(id)
+	left, err := filepath.Glob(filepath.Join(s.Work, "*", "work", "*", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left there: %q, %v", left, err)
+	}
+}

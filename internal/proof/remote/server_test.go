@@ -1,7 +1,10 @@
 package remote
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // The server is killed with twenty jobs under way, half of which are being staged. These are one
@@ -231,4 +235,58 @@ func TestOneGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.finished(ids...)
+}
+
+// Who follows the log of a program reads on when its machine is back.
+func TestFollowedLog(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	goOn := w.dir + "/go"
+	id := w.submit(job.Spec{
+		System: "lab", Script: "echo before; until [ -e " + goOn + " ]; do sleep 0.05; done; echo after",
+	})[0]
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := w.Log(ctx, id, service.LogQuery{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	log := bufio.NewReader(r)
+	if line, err := log.ReadString('\n'); line != "before\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	type rest struct {
+		text, want string
+		err        error
+	}
+	all := make(chan rest)
+	read := func(r io.Reader, want string) {
+		text, err := io.ReadAll(r)
+		all <- rest{string(text), want, err}
+	}
+	go read(log, "after\n")
+	s.Kill()
+	w.until("its system is silent", id, func(*job.Job) bool {
+		v, err := w.View(ctx, id)
+		return err == nil && v.SystemSilent != nil
+	})
+	// One who comes now waits for it.
+	late, err := w.Log(ctx, id, service.LogQuery{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	go read(late, "before\nafter\n")
+	s.Start(t)
+	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := <-all; got.text != got.want || got.err != nil {
+			t.Errorf("%q, %v; want %q", got.text, got.err, got.want)
+		}
+	}
 }

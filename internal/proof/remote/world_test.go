@@ -128,10 +128,14 @@ func (w *world) apply(policy string) {
 // system makes a system of a server, which is reached by a port of this machine.
 func (w *world) system(name string, s *testenv.SSH, port int) {
 	w.t.Helper()
-	doc := fmt.Sprintf(`{"name": %q, "work": %q, "host": {"kind": "ssh", "address": "127.0.0.1",
+	w.document(w.text(name, s, port))
+}
+
+// text is the document of a system.
+func (w *world) text(name string, s *testenv.SSH, port int) string {
+	return fmt.Sprintf(`{"name": %q, "work": %q, "host": {"kind": "ssh", "address": "127.0.0.1",
 		"port": %d, "user": %q, "identities": [%q], "host_keys": [%q], "keys": "everywhere"}}`,
 		name, w.work(name, s), port, s.User, s.Key, s.HostKey)
-	w.document(doc)
 }
 
 func (w *world) document(doc string) {

@@ -9,13 +9,35 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Handle returns the handle of a launch. at is what its runner needs to find it again.
+// Handle returns the handle of a launch. at, a struct, is what its runner needs to find it again. The
+// spool is named in it, too: by the time its program ends, that of the account may be another one.
 func (s *Spool) Handle(k runner.Key, token string, at any) runner.Handle {
 	data, err := json.Marshal(at)
+	var all map[string]json.RawMessage // sorted by name, as in a row
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err == nil {
+		all["spool"], err = json.Marshal(s.Dir)
+	}
+	if err == nil {
+		data, err = json.Marshal(all)
+	}
 	if err != nil {
 		panic(err) // plain data
 	}
 	return runner.Handle{Key: k, Host: s.Host.ID(), Token: token, Data: string(data)}
+}
+
+// before returns the spool in which a launch tells its end, if it is not this one.
+func (s *Spool) before(h runner.Handle) string {
+	var of struct {
+		Spool string `json:"spool"`
+	}
+	if json.Unmarshal([]byte(h.Data), &of) != nil || of.Spool == s.Dir {
+		return ""
+	}
+	return of.Spool
 }
 
 // Find reads what [Spool.Handle] was given. The error is of kind Invalid if the handle is not one

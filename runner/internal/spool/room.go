@@ -77,6 +77,9 @@ func (s *Spool) EndOf(ctx context.Context, h runner.Handle, run int) (end *runne
 			end, err = marked, nil
 		}
 	}
+	if was := s.before(h); errors.Is(err, fs.ErrNotExist) && was != "" {
+		_, end, err = s.readRoom(ctx, path.Join(was, Rooms, runner.EndName(h.Key, run)), h.Key, run)
+	}
 	if err != nil || end == nil || end.Token != h.Token {
 		return nil, err
 	}
