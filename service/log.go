@@ -113,8 +113,8 @@ type logFollower struct {
 	away    bool      // its machine could not be reached just now
 
 	owed *store.Event // the launch that has begun, and whose log could not be looked for yet
-	buf     []byte    // read, and not yet asked for
-	err     error     // why there is no more
+	buf  []byte       // read, and not yet asked for
+	err  error        // why there is no more
 }
 
 type item struct {
