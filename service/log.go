@@ -87,9 +87,6 @@ const block = 64 << 10
 // file that grows, and it may be on another machine.
 const lookEvery = 200 * time.Millisecond
 
-// awayEvery is how often that is tried while it is on a machine that cannot be reached.
-const awayEvery = 2 * time.Second
-
 // A logFollower reads a log while it is written. The events of the job say which launch the file
 // belongs to. A launch truncates the file, and may have written more than the one before when it is
 // looked at next. So a piece counts only if no later launch was intended before the piece had been
@@ -107,14 +104,12 @@ type logFollower struct {
 	stopped time.Time // when nothing of the launch before was alive
 	launch  int       // the launch whose log is read; 0: none
 	files   engine.Files
-	stale   time.Time // what was written until then belongs to the launch before
-	tail    int       // how many of the last lines are read first; 0: all
-	read    int64     // bytes of the file
-	away    bool      // its machine could not be reached just now
-
-	owed *store.Event // the launch that has begun, and whose log could not be looked for yet
-	buf  []byte       // read, and not yet asked for
-	err  error        // why there is no more
+	stale   time.Time    // what was written until then belongs to the launch before
+	tail    int          // how many of the last lines are read first; 0: all
+	read    int64        // bytes of the file
+	owed    *store.Event // the launch that has begun, and whose log could not be looked for yet
+	buf     []byte       // read, and not yet asked for
+	err     error        // why there is no more
 }
 
 type item struct {
@@ -165,22 +160,17 @@ func (f *logFollower) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// unreachable notes whether an error says that the log is where nobody can look just now. It is tried
+// unreachable reports whether an error says that the log is where nobody can look just now. It is tried
 // again: the program runs on, and so does the log.
 func (f *logFollower) unreachable(err error) bool {
-	f.away = f.state == job.Running && job.KindOf(err) == job.Unavailable
-	return f.away
+	return f.state == job.Running && job.KindOf(err) == job.Unavailable
 }
 
 // wait returns when there is a reason to look again.
 func (f *logFollower) wait() error {
 	var tick <-chan time.Time
 	if f.state == job.Running && (f.launch > 0 || f.owed != nil) {
-		every := lookEvery
-		if f.away {
-			every = awayEvery
-		}
-		t := time.NewTimer(every)
+		t := time.NewTimer(lookEvery)
 		defer t.Stop()
 		tick = t.C
 	}
