@@ -273,7 +273,7 @@ func startTwo(t *testing.T, dsn, test string) (kill func()) {
 			if err := c.Process.Kill(); err != nil {
 				t.Errorf("a process has ended before it was killed: %v", err)
 			}
-			c.Wait() //nolint:errcheck // that it was killed
+			c.Wait() // that it was killed
 		}
 		end.Close()
 		stdin.Close()
