@@ -4,6 +4,8 @@
 package schedule
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // a machine need not have the zones
@@ -90,7 +92,11 @@ func parse(text string) (s cron.Schedule, err error) {
 			err = job.Errorf(job.Invalid, "%v", p)
 		}
 	}()
-	return parser.Parse(text)
+	s, err = parser.Parse(text)
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		err = job.Errorf(job.Invalid, "%q is no number, and no name of a day or a month", number.Num)
+	}
+	return s, err
 }
 
 // After returns the first due time after t; zero: there is none. Those of an interval are counted

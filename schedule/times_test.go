@@ -183,6 +183,7 @@ func TestParse(t *testing.T) {
 		{`{"name": "a", "every": "90s"` + jobs + `}`, ""},
 		{`{"name": "a"` + jobs + `}`, `cron: is missing: say when jobs are due: cron: "0 9 * * MON", or every: 90s`},
 		{`{"name": "a", "cron": "61 * * * *"` + jobs + `}`, `cron (61 * * * *): is no cron expression`},
+		{`{"name": "a", "cron": "FOO * * * *"` + jobs + `}`, `is no cron expression: "FOO" is no number, and no name of a day or a month`},
 		{`{"name": "a", "cron": "0 0 30 2 *"` + jobs + `}`, `never comes: give a day that there is`},
 		{`{"name": "a", "cron": "TZ=UTC 0 0 * * *"` + jobs + `}`, `has a time zone: give it in time_zone`},
 		{`{"name": "a", "cron": "@every 5s"` + jobs + `}`, `is an interval: write every: 5s`},

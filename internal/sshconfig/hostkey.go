@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,8 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/crypto/ssh/agent"
 
+	"github.com/pawl-jobs/pawl/internal/sshkeys"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -128,8 +127,8 @@ func (a Asker) login(conn net.Conn, hop *job.Hop) (*ssh.Client, error) {
 		}
 		trusted, algorithms = append(trusted, key), append(algorithms, algorithmsOf(key.Type())...)
 	}
-	signers, close, err := a.signers(hop)
-	defer close()
+	signers, tried, done, err := a.signers(hop)
+	defer done()
 	if err != nil {
 		return nil, err
 	}
@@ -143,58 +142,43 @@ func (a Asker) login(conn net.Conn, hop *job.Hop) (*ssh.Client, error) {
 		},
 	})
 	if err != nil {
-		return nil, job.Errorf(job.Unavailable, "log in at %s as %s, on the way: %w", addressOf(hop), hop.User, err)
+		return nil, job.Errorf(job.Unavailable, "log in at %s as %s, on the way: %w (tried %s)", addressOf(hop), hop.User, err,
+			strings.Join(tried, "; "))
 	}
 	return ssh.NewClient(c, channels, requests), nil
 }
 
-// signers returns the keys for a login: those of the agent, and those in the files of the hop. A
-// file with a passphrase is left out, for its key may be in the agent. close gives up the agent.
-func (a Asker) signers(hop *job.Hop) (all []ssh.Signer, close func(), err error) {
-	close = func() {}
-	if a.Agent != "" {
-		if conn, err := net.Dial("unix", a.Agent); err == nil {
-			close = func() { conn.Close() }
-			all, _ = agent.NewClient(conn).Signers() // an agent that is locked has none
-		}
-	}
-	files := hop.Identities
-	if len(files) == 0 {
-		files = []string{"~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa"}
-	}
-	var locked []string
-	for _, file := range files {
-		at := file
+// signers returns the keys for a login: those of the hop, and those of the agent. tried names them.
+// done is called when the login is over.
+func (a Asker) signers(hop *job.Hop) (all []ssh.Signer, tried []string, done func(), err error) {
+	var names []string
+	for _, file := range hop.Identities {
 		if rest, ok := strings.CutPrefix(file, "~/"); ok {
-			at = filepath.Join(a.Home, rest)
+			file = filepath.Join(a.Home, rest)
 		}
-		text, err := os.ReadFile(at)
-		if errors.Is(err, fs.ErrNotExist) && len(hop.Identities) == 0 {
-			continue
-		}
-		if err != nil {
-			return nil, close, job.Errorf(job.Invalid, "key file of %s: %w", hop.Address, err)
-		}
-		signer, err := ssh.ParsePrivateKey(text)
-		var passphrase *ssh.PassphraseMissingError
-		switch {
-		case errors.As(err, &passphrase):
-			locked = append(locked, file)
-		case err != nil:
-			return nil, close, job.Errorf(job.Invalid, "key file %s: %w", file, err)
-		default:
-			all = append(all, signer)
+		names = append(names, file)
+	}
+	if names == nil { // those that ssh looks for, too
+		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+			if file := filepath.Join(a.Home, ".ssh", name); exists(file) {
+				names = append(names, file)
+			}
 		}
 	}
+	all, tried, done = sshkeys.For(hop.User, names, a.Agent)
 	if len(all) == 0 {
-		why := "none is in the agent, and none in " + strings.Join(files, ", ")
-		if locked != nil {
-			why = strings.Join(locked, ", ") + " has a passphrase: add it to the agent with ssh-add"
+		why := "~/.ssh has none, and no agent is there"
+		if tried != nil {
+			why = "tried " + strings.Join(tried, "; ")
 		}
-		return nil, close, job.Errorf(job.Invalid, "there is no key to log in with at %s, on the way: %s",
-			hop.Address, why)
+		err = job.Errorf(job.Invalid, "there is no key to log in with at %s, on the way: %s", hop.Address, why)
 	}
-	return all, close, nil
+	return all, tried, done, err
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // Line is a public key as a document of a system has it.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -101,8 +102,25 @@ func TestKey(t *testing.T) {
 			t.Errorf("%s, want %s", got, lab.HostKey)
 		}
 		says(t, ask(t, Asker{Home: h, Agent: filepath.Join(h, "none")}, way, target),
-			"there is no key to log in with at 127.0.0.1, on the way: none is in the agent, and none in "+
-				"~/.ssh/id_ed25519")
+			"there is no key to log in with at 127.0.0.1, on the way: tried the agent not, for dial unix")
+		says(t, ask(t, Asker{Home: h}, way, target),
+			"there is no key to log in with at 127.0.0.1, on the way: ~/.ssh has none, and no agent is there")
+	})
+	t.Run("of many keys of the agent those that are named", func(t *testing.T) {
+		var all []string
+		for i := range 6 { // a server lets six be tried
+			file := filepath.Join(t.TempDir(), strconv.Itoa(i))
+			if _, err := testenv.NewSSHKey(file); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, file)
+		}
+		socket := agentWith(t, append(all, gate.Key)...)
+		way := hop(gate)
+		way.Identities = []string{gate.Key + ".pub"}
+		if got := ask(t, Asker{Agent: socket}, way, target); got != lab.HostKey {
+			t.Errorf("%s, want %s", got, lab.HostKey)
+		}
 	})
 	t.Run("a usual key file has it", func(t *testing.T) {
 		text, err := os.ReadFile(gate.Key)
@@ -127,11 +145,11 @@ func TestKey(t *testing.T) {
 	t.Run("keys that do not help", func(t *testing.T) {
 		way, h := hop(gate), home(t, map[string]string{"wrong": "no key", "locked": locked(t)})
 		way.Identities = []string{"~/.ssh/wrong"}
-		says(t, ask(t, Asker{Home: h}, way, target), "key file ~/.ssh/wrong: ")
+		says(t, ask(t, Asker{Home: h}, way, target), "wrong not, for ssh: no key found")
 		way.Identities = []string{"~/.ssh/missing"}
 		says(t, ask(t, Asker{Home: h}, way, target), "missing: no such file")
 		way.Identities = []string{"~/.ssh/locked"}
-		says(t, ask(t, Asker{Home: h}, way, target), "~/.ssh/locked has a passphrase: add it to the agent with ssh-add")
+		says(t, ask(t, Asker{Home: h}, way, target), "locked not, for it has a passphrase: give it to an agent (ssh-add)")
 		way.Identities = []string{lab.Key}
 		says(t, ask(t, Asker{Home: h}, way, target), "log in at "+gate.Addr()+" as "+gate.User+", on the way: ")
 	})
@@ -170,20 +188,22 @@ func locked(t *testing.T) string {
 	return string(pem.EncodeToMemory(block))
 }
 
-// agentWith serves an agent that has the key of a file, and returns its socket.
-func agentWith(t *testing.T, file string) string {
+// agentWith serves an agent that has the keys of some files, and returns its socket.
+func agentWith(t *testing.T, files ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ssh.ParseRawPrivateKey(text)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ring := agent.NewKeyring()
-	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
-		t.Fatal(err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.ParseRawPrivateKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
