@@ -63,15 +63,34 @@ func (s *Service) History(ctx context.Context, id job.ID) ([]job.Event, error) {
 		return nil, err
 	}
 	var all []job.Event
-	for q := (store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Now: true}); ; {
-		es, err := s.cfg.Store.Events(ctx, q)
-		if err != nil || len(es.Events) == 0 {
-			return all, err
+	for e, err := range s.history(ctx, id) {
+		if err != nil {
+			return nil, err
 		}
-		for i := range es.Events {
-			all = append(all, es.Events[i].Event)
+		all = append(all, *e)
+	}
+	return all, nil
+}
+
+// history yields what is in the history of a job now.
+func (s *Service) history(ctx context.Context, id job.ID) iter.Seq2[*job.Event, error] {
+	return func(yield func(*job.Event, error) bool) {
+		q := store.EventQuery{Tenant: s.cfg.Tenant, Job: id, Now: true}
+		for {
+			es, err := s.cfg.Store.Events(ctx, q)
+			if err != nil {
+				yield(nil, err)
+			}
+			if err != nil || len(es.Events) == 0 {
+				return
+			}
+			for i := range es.Events {
+				if !yield(&es.Events[i].Event, nil) {
+					return
+				}
+			}
+			q.Cursor = es.Cursor
 		}
-		q.Cursor = es.Cursor
 	}
 }
 

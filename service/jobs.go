@@ -141,7 +141,7 @@ func (s *Service) run(ctx context.Context, j *job.Job) (started time.Time, ran *
 	}
 	var total time.Duration
 	var since time.Time // of the state RUNNING; zero: it is another
-	for e, err := range s.News(ctx, NewsQuery{Job: j.ID, Until: closed()}) {
+	for e, err := range s.history(ctx, j.ID) {
 		if err != nil {
 			return started, nil, err
 		}
