@@ -184,6 +184,14 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), maxCheck)
 	defer cancel()
 	s, err := k.open(ctx, j)
+	if err != nil && ctx.Err() != nil {
+		err = job.Errorf(job.Unavailable, "the system of job %s has not answered within %s: %w", j.Name, maxCheck, err)
+	}
+	if job.KindOf(err) == job.Unavailable && j.State.Terminal() { // its results may be within reach
+		ctx, cancel = context.WithTimeout(context.Background(), maxCheck)
+		defer cancel()
+		s, err = k.openOn(ctx, &System{Watch: j.Watch}, j)
+	}
 	if err != nil {
 		return engine.Files{}, err
 	}

@@ -70,6 +70,10 @@ func (k *Kind) open(ctx context.Context, j *job.Job) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
+	return k.openOn(ctx, sys, j)
+}
+
+func (k *Kind) openOn(ctx context.Context, sys *System, j *job.Job) (_ *program, err error) {
 	s := &program{job: j, sys: sys}
 	if len(j.Work) > 0 {
 		if err := json.Unmarshal(j.Work, &s.progress); err != nil {

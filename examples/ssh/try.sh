@@ -67,4 +67,4 @@ run=''
 say 'The same command goes on with them. No program is started twice'
 "$pawl" run "$dir/jobs.yaml" | tail -n 1
 for job in $("$pawl" list --label sweep=pi -o name); do "$pawl" output "$job" pi.txt; done |
-	awk '{ sum += $2 } END { printf "%d estimates, mean %.3f\n", NR, sum/NR }'
+	awk '{ sum += $2 } END { if (NR) printf "%d estimates, mean %.3f\n", NR, sum/NR }'

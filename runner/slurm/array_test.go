@@ -233,6 +233,15 @@ func TestAnArrayIsRefused(t *testing.T) {
 	}
 }
 
+// impatient submits by a runner that gives sbatch a second. Later calls have their time again.
+func (b bench) impatient(t *testing.T, scripts ...string) []task {
+	t.Helper()
+	was := b.runner.client.Patience
+	b.runner.client.Patience = time.Second
+	defer func() { b.runner.client.Patience = was }()
+	return b.submit(t, job.Resources{}, scripts...)
+}
+
 // wrapped returns the PATH of a host on which sbatch is a script. Its %s is the real one.
 func wrapped(t *testing.T, name, script string) string {
 	t.Helper()
@@ -251,8 +260,7 @@ func wrapped(t *testing.T, name, script string) string {
 // An sbatch that submits and does not answer has submitted: each task is found by its name.
 func TestSbatchDoesNotAnswer(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@" >/dev/null; exec sleep 100`))
-	b.runner.client.Patience = time.Second
-	for _, o := range b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran") {
+	for _, o := range b.impatient(t, "echo ran >>ran", "echo ran >>ran") {
 		if job.KindOf(o.err) != job.Unavailable {
 			t.Fatal(o.err)
 		}
@@ -270,8 +278,7 @@ func TestSbatchDoesNotAnswer(t *testing.T) {
 // An sbatch that submits only after its launches were given up starts nothing.
 func TestSbatchIsLate(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `exec sleep 100`))
-	b.runner.client.Patience = time.Second
-	list := b.submit(t, job.Resources{}, "echo ran >>ran", "echo ran >>ran")
+	list := b.impatient(t, "echo ran >>ran", "echo ran >>ran")
 	for _, o := range list {
 		if job.KindOf(o.err) != job.Unavailable {
 			t.Fatal(o.err)

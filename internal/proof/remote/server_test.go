@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -235,6 +237,39 @@ func TestOneGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.finished(ids...)
+}
+
+// Results that are here are read also while their system does not answer.
+func TestResultsWhileAway(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	id := w.submit(job.Spec{System: "lab", Script: "echo result"})[0]
+	w.until("it has ended", id, func(j *job.Job) bool { return j.State == job.Finished })
+	read := func() (string, error) {
+		_, r, err := w.OpenOutput(t.Context(), id, "stdout")
+		if err != nil {
+			return "", err
+		}
+		defer r.Close()
+		text, err := io.ReadAll(r)
+		return string(text), err
+	}
+	w.stop() // the next process has to ask the system where its folders are
+	s.Kill()
+	w.start()
+	if got, err := read(); got != "result\n" || err != nil {
+		t.Errorf("nobody listens there: %q, %v", got, err)
+	}
+	silent, err := net.Listen("tcp", net.JoinHostPort(s.Host, strconv.Itoa(s.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if got, err := read(); got != "result\n" || err != nil {
+		t.Errorf("nobody answers there: %q, %v", got, err)
+	}
 }
 
 // Who follows the log of a program reads on when its machine is back.

@@ -25,7 +25,7 @@ import (
 var ErrMissing = errors.New("not installed here")
 
 const (
-	startTimeout   = time.Minute
+	startTimeout   = 3 * time.Minute
 	psqlTimeout    = time.Minute
 	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
 	postgresPrefix = "pawl-postgres-"
