@@ -32,7 +32,8 @@ func (t *Task[A, R]) check() error {
 	}
 	for _, v := range slices.Sorted(maps.Keys(t.Migrate)) {
 		if v < 1 || v >= max(t.Version, 1) {
-			return wrong("Migrate[%d] would never be called, as Version is %d: raise Version, or remove it", v, max(t.Version, 1))
+			return wrong("Migrate[%d] would never be called, as Version is %d: raise Version, or remove it",
+				v, max(t.Version, 1))
 		}
 	}
 	args := reflect.TypeFor[A]()

@@ -26,8 +26,8 @@ func (k *Kind) made(y *System, j *job.Job) (made, error) {
 	return made{y.folder(j), path.Join(k.cfg.Archive, j.Tenant, j.ID.String())}, nil
 }
 
-// where returns the folder of a job far away. now is where it would be made now: the document of its
-// system may have named another work folder when it was made. s may be nil.
+// where returns the folder of a job far away. now is where it would be made now: the document of
+// its system may have named another work folder when it was made. s may be nil.
 func (s *program) where(now string) string {
 	if s != nil && elsewhere(s.job) && strings.HasSuffix(s.dir, path.Join("/", s.job.Tenant, s.job.ID.String())) {
 		return s.dir

@@ -364,8 +364,8 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// TestSaidAgain: an end that is said again is answered as it was. Another end is refused, though the
-// job has come to the same place.
+// TestSaidAgain: an end that is said again is answered as it was. Another end is refused, though
+// the job has come to the same place.
 func TestSaidAgain(t *testing.T) {
 	type said func(claims.Held) (claims.Report, error)
 	fail := func(message string, final bool) said {

@@ -298,9 +298,9 @@ func TestEventsOfALateCommit(t *testing.T) {
 	}
 }
 
-// An open transaction holds up who reads the events of all jobs. It holds up nobody who asks for one
-// other job: its history is whole, a worker that says its end again is answered as it was, and who
-// waits for it hears of its end.
+// An open transaction holds up who reads the events of all jobs. It holds up nobody who asks for
+// one other job: its history is whole, a worker that says its end again is answered as it was, and
+// who waits for it hears of its end.
 func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	a := start(t)
 	ctx := t.Context()
@@ -364,7 +364,8 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// A transaction that can have no jobs of the service says so, and not that the service is in trouble.
+// A transaction that can have no jobs of the service says so, and not that the service is in
+// trouble.
 func TestTransactionElsewhere(t *testing.T) {
 	a := start(t)
 	other, err := pgx.Connect(t.Context(), testenv.Postgres(t).DSN("postgres"))

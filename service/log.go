@@ -160,8 +160,8 @@ func (f *logFollower) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// unreachable reports whether an error says that the log is where nobody can look just now. It is tried
-// again: the program runs on, and so does the log.
+// unreachable reports whether an error says that the log is where nobody can look just now. It is
+// tried again: the program runs on, and so does the log.
 func (f *logFollower) unreachable(err error) bool {
 	return f.state == job.Running && job.KindOf(err) == job.Unavailable
 }

@@ -149,8 +149,8 @@ type EventQuery struct {
 	// way; see Unsettled.
 	Known string
 	// Now is for Job: the answer has all of its events, also those that readers of all jobs are not
-	// shown yet, behind a change of another job that is still under way. Cursors of such answers are for
-	// queries with Now.
+	// shown yet, behind a change of another job that is still under way. Cursors of such answers are
+	// for queries with Now.
 	Now bool
 }
 

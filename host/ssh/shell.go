@@ -331,7 +331,8 @@ func (h *Host) hangs(s *shell) {
 		h.hung.add(s.self)
 	}
 	s.mu.Unlock()
-	s.fail(&host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("a request was not answered within %s%s", s.bound, s.heard())})
+	err := fmt.Errorf("a request was not answered within %s%s", s.bound, s.heard())
+	s.fail(&host.Trouble{Code: job.ShellBroken, Err: err})
 }
 
 // fail ends the shell, and all that wait for it.

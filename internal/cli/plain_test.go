@@ -26,12 +26,11 @@ exec '$PLAIN' "$@"
 `
 
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race
-// detector a process takes a quarter of a second to begin, and a pawl run as much again: those that
-// stay have it, and the first pawl run of each test. What comes and goes, such as pawl show, is of a
-// plain build. Its code runs in the process of the tests, too.
-// Without the detector the test binary begins as fast as any, and nothing is put there; nor by what
-// TestReaper starts, which has it from the tests, and a home of its own, where nothing is compiled
-// yet.
+// detector a process takes a quarter of a second to begin, and a pawl run as much again: those
+// that stay have it, and the first pawl run of each test. What comes and goes, such as pawl show,
+// is of a plain build. Its code runs in the process of the tests, too. Without the detector the
+// test binary begins as fast as any, and nothing is put there; nor by what TestReaper starts,
+// which has it from the tests, and a home of its own, where nothing is compiled yet.
 func besides() (undo func(), err error) {
 	if !race.Enabled || os.Getenv(becomesReaper) != "" {
 		return func() {}, nil

@@ -72,7 +72,8 @@ func (p *shell) one() {
 func (p *shell) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("pawl", args...)
 	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"), "USER=ada", "TERM=xterm", "NO_COLOR=1", p.detector)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"), "USER=ada", "TERM=xterm",
+		"NO_COLOR=1", p.detector)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

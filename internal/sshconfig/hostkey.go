@@ -142,8 +142,8 @@ func (a Asker) login(conn net.Conn, hop *job.Hop) (*ssh.Client, error) {
 		},
 	})
 	if err != nil {
-		return nil, job.Errorf(job.Unavailable, "log in at %s as %s, on the way: %w (tried %s)", addressOf(hop), hop.User, err,
-			strings.Join(tried, "; "))
+		return nil, job.Errorf(job.Unavailable, "log in at %s as %s, on the way: %w (tried %s)", addressOf(hop), hop.User,
+			err, strings.Join(tried, "; "))
 	}
 	return ssh.NewClient(c, channels, requests), nil
 }

@@ -17,8 +17,8 @@ import (
 // socket; "": there is none. It also says what is tried, and why something cannot be, and what to
 // call when the login is over.
 //
-// A server lets few keys be tried. So none comes twice, and of the keys of the agent those come first
-// whose files are named.
+// A server lets few keys be tried. So none comes twice, and of the keys of the agent those come
+// first whose files are named.
 func For(user string, files []string, socket string) (signers []ssh.Signer, tried []string, done func()) {
 	done = func() {}
 	add := func(where string, s ssh.Signer) {
@@ -88,8 +88,8 @@ func describe(key ssh.PublicKey, user string) string {
 	return text
 }
 
-// identity reads a key file. If only an agent can use it, it returns its public half, where that can
-// be found: the file may be nothing but that.
+// identity reads a key file. If only an agent can use it, it returns its public half, where that
+// can be found: the file may be nothing but that.
 func identity(name string) (signer ssh.Signer, public ssh.PublicKey, err error) {
 	text, err := os.ReadFile(name)
 	if err == nil {

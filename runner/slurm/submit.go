@@ -93,7 +93,8 @@ func (r *Runner) prepare(ctx context.Context, k runner.Key, p runner.Plan) (*ord
 		return nil, cmp.Or(err, job.Errorf(job.Conflict, "%w", runner.ErrRan))
 	}
 	// It may hold secrets. If a power failure empties it, it takes nothing, and the launch is revoked.
-	if err := r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
+	err = r.FS.Put(ctx, m.Own("run"), strings.NewReader(run), files.PutOptions{Mode: 0o600, NoSync: true})
+	if err != nil {
 		return nil, spool.NotArmed(err)
 	}
 	return o, nil

@@ -65,15 +65,16 @@ func Finish(ctx context.Context, schema string, query Query, tenant string, id j
 	return ofCaller(err, schema)
 }
 
-// ofCaller is classify for a statement in a transaction of the caller. What the service itself would
-// wait for may be that this transaction is another one than it should be.
+// ofCaller is classify for a statement in a transaction of the caller. What the service itself
+// would wait for may be that this transaction is another one than it should be.
 func ofCaller(err error, schema string) error {
 	switch codeOf(err) {
 	case codeNoSchema, codeUndefinedTable, codeUndefinedFunction:
 		return job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the database "+
 			"of the service: %w", cmp.Or(schema, defaultSchema), err)
 	case codeReadOnly:
-		return job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, on the primary: %w", err)
+		return job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, "+
+			"on the primary: %w", err)
 	}
 	return classify(err)
 }

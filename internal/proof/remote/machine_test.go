@@ -210,8 +210,9 @@ func TestWorkFolderGone(t *testing.T) {
 	w.finished(w.submit(w.program("lab", ""))...)
 }
 
-// The document names another work folder while programs run. They tell their ends in the old one, and
-// are looked at each minute, and by who takes over. Their results count, and nothing of them stays.
+// The document names another work folder while programs run. They tell their ends in the old one,
+// and are looked at each minute, and by who takes over. Their results count, and nothing of them
+// stays.
 func TestWorkFolderMoves(t *testing.T) {
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})

@@ -9,8 +9,9 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 )
 
-// Handle returns the handle of a launch. at, a struct, is what its runner needs to find it again. The
-// spool is named in it, too: by the time its program ends, that of the account may be another one.
+// Handle returns the handle of a launch. at, a struct, is what its runner needs to find it again.
+// The spool is named in it, too: by the time its program ends, that of the account may be another
+// one.
 func (s *Spool) Handle(k runner.Key, token string, at any) runner.Handle {
 	data, err := json.Marshal(at)
 	var all map[string]json.RawMessage // sorted by name, as in a row

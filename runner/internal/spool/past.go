@@ -152,8 +152,8 @@ func (s *Spool) keep(ctx context.Context, k runner.Key) error {
 	return s.FS.Put(ctx, to, strings.NewReader(string(content)), files.PutOptions{NoSync: true})
 }
 
-// rename gives a room the name of a mark. Where many files are removed in one round trip the mark is
-// a second name, for a moment: then the room is removed with the other files of the launch.
+// rename gives a room the name of a mark. Where many files are removed in one round trip the mark
+// is a second name, for a moment: then the room is removed with the other files of the launch.
 func (s *Spool) rename(ctx context.Context, from, to string) error {
 	if _, many := s.FS.(files.RemoverOfMany); !many {
 		return files.Move(ctx, s.FS, from, to)
