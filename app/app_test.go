@@ -93,7 +93,7 @@ func open(t *testing.T, change ...func(*parts)) *house { return openOn(t, sqlite
 func openOn(t *testing.T, db database, change ...func(*parts)) *house {
 	t.Helper()
 	// What never comes is to fail its test, and not all of them.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	t.Cleanup(cancel)
 	h := &house{T: t, dir: t.TempDir(), ctx: ctx, db: db}
 	var err error

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	fileshttp "github.com/pawl-jobs/pawl/files/http"
 	"github.com/pawl-jobs/pawl/internal/egress"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 )
@@ -145,7 +146,7 @@ func TestTransferInterrupted(t *testing.T) {
 func TestServerOutOfOrder(t *testing.T) {
 	const n = 500
 	h := openOn(t, memory{})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	h.ctx = ctx
 	var up atomic.Bool

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/client"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv/embedded"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func both(t *testing.T, test func(ctx context.Context, t *testing.T, c *client.Client)) {
 	for _, way := range []string{"a socket", "memory"} {
 		t.Run(way, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 			t.Cleanup(cancel)
 			svc := embedded.Open(t)
 			svc.Start(t)

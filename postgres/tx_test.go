@@ -223,7 +223,7 @@ func (a *app) awaitBlocked() {
 // by itself.
 func TestTheGateHearsOfACommit(t *testing.T) {
 	a := start(t, pawl.Configure(func(c *service.Config) { c.Lease, c.Sweep = time.Hour, 24*time.Hour }))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "license", Most: 1}))
 	a.run()

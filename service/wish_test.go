@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
@@ -87,7 +88,7 @@ func TestObeyed(t *testing.T) {
 		// middle of it.
 		obeyed := func(w job.Wish, want bool, changes ...func(*job.Job, job.Fence) job.Change) {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			ctx, cancel := context.WithTimeout(ctx, testenv.Patience)
 			defer cancel()
 			answer := make(chan bool, 1)
 			go func() {

@@ -475,13 +475,13 @@ func (f fixture) stat(t *testing.T, pid int) stat {
 	return stat{fields[0], session, start}
 }
 
-// Until waits for what no event announces, for a minute at most.
+// Until waits for what no event announces, and fails where that does not come.
 func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // cleanups wait, too
+	ctx, stop := context.WithTimeout(context.Background(), testenv.Patience) // cleanups wait, too
 	defer stop()
 	if !testenv.Until(ctx, done) {
-		t.Fatalf("waited a minute until %s", what)
+		t.Fatalf("it does not come that %s", what)
 	}
 }
 

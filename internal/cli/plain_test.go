@@ -17,7 +17,10 @@ case $1 in
 serve | worker) exec '$RACED' "$@" ;;
 run)
 	case $GORACE in
-	*log_path=*) mkdir "${GORACE##*log_path=}d" 2>/dev/null || exec '$PLAIN' "$@" ;;
+	*log_path=*)
+		reports=${GORACE##*log_path=?} # without its quotes
+		mkdir "${reports%?}d" 2>/dev/null || exec '$PLAIN' "$@"
+		;;
 	esac
 	exec '$RACED' "$@"
 	;;

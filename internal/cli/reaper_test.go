@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +43,7 @@ func TestReaper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), testenv.Patience)
 	defer stop()
 	if !testenv.Until(ctx, func() bool { return !lives(left) }) { // a zombie lives, too
 		t.Fatalf("process %d is left", left)

@@ -22,7 +22,7 @@ import (
 func TestRetentionOfTwoMachines(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	var nodes []*node.Node
 	var ids []job.ID

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -79,7 +78,7 @@ func detector(tb testing.TB) string {
 			tb.Errorf("a process has a data race: %v\n%s", err, text)
 		}
 	})
-	return "GORACE=atexit_sleep_ms=10 log_path=" + filepath.Join(dir, "race")
+	return "GORACE=atexit_sleep_ms=10 log_path='" + filepath.Join(dir, "race") + "'" // names of tests may have commas
 }
 
 // TestScripts runs the commands as a user would; see testdata.
@@ -195,7 +194,7 @@ func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	re, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
 	// tail follows the file, so that nothing here has to look again and again.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	tail := exec.CommandContext(ctx, "tail", "-n", "+1", "-F", ts.MkAbs(args[0]))
 	tail.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // A served is a pawl serve of its own, on a folder of a test.
@@ -106,7 +108,7 @@ func (p *served) end() int {
 	p.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Patience):
 		p.Fatalf("it does not end:\n%s", p.log)
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -172,7 +174,7 @@ func (l *lines) String() string {
 // await waits until the log has a line that matches.
 func (p *served) await(re string) {
 	p.Helper()
-	want, late := regexp.MustCompile(re), time.After(time.Minute)
+	want, late := regexp.MustCompile(re), time.After(testenv.Patience)
 	for {
 		p.log.mu.Lock()
 		found, closed, changed := want.Match(p.log.text.Bytes()), p.log.closed, p.log.changed

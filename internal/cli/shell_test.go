@@ -15,6 +15,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/hinshun/vt10x"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // A shell is a folder with job files, a data folder, and a file while which is there programs wait.
@@ -158,12 +159,10 @@ func (s *terminal) text() string {
 	return all
 }
 
-const patience = 40 * time.Second
-
 // sees waits until the terminal's contents match all of the expressions, and returns them.
 func (s *terminal) sees(exprs ...string) string {
 	s.t.Helper()
-	late := time.After(patience)
+	late := time.After(testenv.Patience)
 	closed := s.closed
 	for {
 		text, missing := s.text(), ""
@@ -212,7 +211,7 @@ func (s *terminal) ends(code int) string {
 	s.t.Helper()
 	select {
 	case <-s.closed:
-	case <-time.After(patience):
+	case <-time.After(testenv.Patience):
 		s.t.Fatalf("pawl does not end; the terminal shows\n%s", s.text())
 	}
 	err := s.cmd.Wait()

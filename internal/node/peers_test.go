@@ -124,7 +124,7 @@ func TestPeerKeyOfASlowDatabase(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("whoever gave up is told %v", err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Patience):
 		t.Error("whoever gave up waits for the first one")
 	}
 	if _, err := busy.Exec(t.Context(), "COMMIT"); err != nil {

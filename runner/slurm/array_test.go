@@ -322,14 +322,7 @@ func TestTheControllerForgetsAnArray(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, o := range list {
-		var st runner.Status
-		until(t, "it is settled", func() bool {
-			if st = b.status(t, o.handle); st.State == runner.Queued {
-				// A node refuses a task that it still runs. Then Slurm holds it until somebody releases it.
-				_, _ = s.Do(t.Context(), "scontrol", "release", idOf(t, b, o.handle))
-			}
-			return st.State == runner.Ended || st.State == runner.Lost || st.State == runner.Dropped
-		})
+		st := b.settled(t, o.handle)
 		runs := strings.Count(read(o.Dir+"/ran"), "ran")
 		t.Logf("task %d: %d runs, %s", i, runs, st.State)
 		switch {

@@ -50,7 +50,7 @@ func (b bench) status(t *testing.T, h runner.Handle) runner.Status {
 // until waits for what no event announces.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // Slurm may wait for half a minute, more than once
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience) // Slurm may wait for half a minute, more than once
 	defer cancel()
 	if !testenv.Until(ctx, done) {
 		t.Fatalf("it does not come that %s", what)
@@ -349,6 +349,26 @@ func TestNotRunAgain(t *testing.T) {
 	}
 }
 
+// settled returns how a launch ended whose controller was killed. A node refuses what it still runs;
+// then Slurm holds it until somebody releases it.
+func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
+	t.Helper()
+	id := idOf(t, b, h)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, err := b.slurm.Do(context.Background(), "scontrol", "show", "job", id)
+			t.Logf("%+v\n%s, %v\nslurmctld: %s\nslurmd: %s", st, out, err, b.slurm.Log(), b.slurm.NodeLog())
+		}
+	})
+	until(t, "it is settled", func() bool {
+		if st = b.status(t, h); st.State == runner.Queued {
+			_, _ = b.slurm.Do(t.Context(), "scontrol", "release", id)
+		}
+		return st.State == runner.Ended || st.State == runner.Lost || st.State == runner.Dropped
+	})
+	return st
+}
+
 // A controller that is killed while a program runs loses no end and starts nothing twice, as far as
 // Pawl can see to that: what Slurm runs again is told as another run.
 func TestTheControllerIsKilled(t *testing.T) {
@@ -376,11 +396,7 @@ func TestTheControllerIsKilled(t *testing.T) {
 	if err := os.WriteFile(p.Dir+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var st runner.Status
-	until(t, "it is settled", func() bool {
-		st = b.status(t, h)
-		return st.State == runner.Ended || st.State == runner.Lost
-	})
+	st := b.settled(t, h)
 	runs := strings.Count(read(p.Dir+"/ran"), "ran")
 	t.Logf("%d runs, %+v; the other is started: %t", runs, st, f.Started)
 	if st.State == runner.Ended && (st.End.Code != 3 || st.End.Run != runs-1) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
@@ -46,7 +47,7 @@ func TestClaimsSideBySide(t *testing.T) {
 	const each = 50
 	dsn := clocked(t)
 	first, second, admin := open(t, dsn, postgres.Options{}), &looker{Store: open(t, dsn, postgres.Options{}), empty: make(chan struct{})}, connect(t, dsn)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	queues, slots := []string{"a", "b"}, map[job.Lane]int{job.LaneTask: each}
 	for _, q := range queues {

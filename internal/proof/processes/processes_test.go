@@ -123,15 +123,16 @@ func (p *process) finished(t *testing.T, answers []store.Submitted) {
 // until asks again and again until the answer is yes.
 func until(t *testing.T, what string, ask func() (bool, error)) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		switch yes, err := ask(); {
-		case err != nil:
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if !testenv.Until(ctx, func() bool {
+		yes, err := ask()
+		if err != nil {
 			t.Fatal(err)
-		case yes:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%s: not within a minute", what)
 		}
+		return yes
+	}) {
+		t.Fatalf("it does not come: %s", what)
 	}
 }
 

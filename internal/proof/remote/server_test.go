@@ -282,7 +282,7 @@ func TestFollowedLog(t *testing.T) {
 	id := w.submit(job.Spec{
 		System: "lab", Script: "echo before; until [ -e " + goOn + " ]; do sleep 0.05; done; echo after",
 	})[0]
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	r, err := w.Log(ctx, id, service.LogQuery{Follow: true})
 	if err != nil {

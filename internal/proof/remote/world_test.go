@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/host"
@@ -190,15 +189,12 @@ func (w *world) until(what string, id job.ID, is func(*job.Job) bool) {
 	})
 }
 
-// patience is how long a test waits for what must come: longer than any machine is busy.
-const patience = 5 * time.Minute
-
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testenv.Patience)
 	defer cancel()
 	if !testenv.Until(ctx, is) {
-		w.t.Fatalf("%s: not within %s", what, patience)
+		w.t.Fatalf("%s: not within %s", what, testenv.Patience)
 	}
 }
 
@@ -219,7 +215,7 @@ func blocked(j *job.Job) bool { return j.State == job.Blocked }
 func (w *world) finished(ids ...job.ID) {
 	w.t.Helper()
 	for _, id := range ids {
-		ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(w.t.Context(), testenv.Patience)
 		j, err := w.Wait(ctx, id)
 		cancel()
 		if err != nil || j.State != job.Finished {
@@ -279,7 +275,7 @@ func (w *world) blockedAt(id job.ID) (states []job.State) {
 // empty waits until nothing is left of any job in the work folder of a system, and no message.
 func (w *world) empty(work string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), testenv.Patience)
 	defer cancel()
 	var left []string
 	if !testenv.Until(ctx, func() bool {

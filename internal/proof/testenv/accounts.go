@@ -55,7 +55,7 @@ func (s *Scheduler) StopAccounts() {
 // StartAccounts starts slurmdbd again.
 func (s *Scheduler) StartAccounts(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := s.startDaemon(ctx); err != nil {
 		tb.Fatal(err)

@@ -54,7 +54,7 @@ func (s *Server) Pooler(tb testing.TB, conns int, password string) func(dsn stri
 	}
 	cmd := exec.CommandContext(context.Background(), bin, config)
 	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: s.as}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	c, err := startChild(ctx, cmd, "process up")
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 var ErrMissing = errors.New("not installed here")
 
 const (
-	startTimeout   = 3 * time.Minute
 	psqlTimeout    = time.Minute
 	maxSocketPath  = 107 // bytes of a Unix socket's address, unix(7), less the closing zero
 	postgresPrefix = "pawl-postgres-"
@@ -124,7 +123,7 @@ func startPostgres(ctx context.Context, s *Server) (_ *Server, err error) {
 // Start starts the server again after [Server.Kill], on the same data and the same port. It returns
 // when the server takes connections, that is after crash recovery.
 func (s *Server) Start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
 		cmd := s.command(context.Background(), "postgres", "-D", s.data(), "-p", strconv.Itoa(s.port))

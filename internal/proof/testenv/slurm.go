@@ -136,7 +136,7 @@ func (s *Scheduler) open() error {
 		os.Chown(auth, uid, gid), os.Chown(filepath.Join(auth, "key"), uid, gid)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	munged := exec.Command("/usr/sbin/munged", "--foreground", "--socket="+auth+"/sock", "--key-file="+auth+"/key",
 		"--pid-file="+auth+"/pid", "--log-file="+auth+"/log", "--seed-file="+auth+"/seed")
@@ -300,7 +300,7 @@ func (s *Scheduler) KillController() { s.ctld.end(syscall.SIGKILL) }
 // StartController starts slurmctld again, and returns when it takes jobs.
 func (s *Scheduler) StartController(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := s.startController(ctx); err != nil {
 		tb.Fatal(err)

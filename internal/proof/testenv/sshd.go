@@ -259,7 +259,7 @@ func (s *SSH) start(bin string) error {
 	if err := os.WriteFile(file, []byte(fmt.Sprintf("Port %d\n%s", s.Port, s.config)), 0o600); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	args := []string{bin, "-D", "-e", "-f", file}
 	if s.boot != "" {

@@ -52,7 +52,7 @@ func (s *SSH) mount(tb testing.TB) (string, error) {
 	cmd := exec.CommandContext(context.Background(), "sshfs", "-f", "-p", strconv.Itoa(s.Port),
 		"-o", "idmap=user,IdentityAgent=none,IdentitiesOnly=yes,IdentityFile="+s.Key+",UserKnownHostsFile="+known,
 		s.User+"@"+s.Host+":"+s.Work, dir)
-	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
 	c, err := startChild(ctx, cmd, "")
 	if err != nil {

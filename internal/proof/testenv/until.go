@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// Patience is how long a test waits for what it has no doubt will come, and after which it fails
+// rather than hangs. It is many times what the slowest machine took: a limit that is close to it
+// makes a test of the machine.
+const Patience = 5 * time.Minute
+
 // Until waits for what no event announces, and reports whether it came before ctx was over. It
 // looks every few milliseconds: who looks all the time takes the processor from what is waited for.
 func Until(ctx context.Context, done func() bool) bool {
