@@ -349,8 +349,8 @@ func TestNotRunAgain(t *testing.T) {
 	}
 }
 
-// settled returns how a launch ended whose controller was killed. A node refuses what it still runs;
-// then Slurm holds it until somebody releases it.
+// settled returns how a launch ended whose controller was killed. A node refuses what it still runs.
+// Then Slurm holds it, and drains the node where it had no good answer, until an administrator comes.
 func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
 	t.Helper()
 	id := idOf(t, b, h)
@@ -363,6 +363,7 @@ func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
 	until(t, "it is settled", func() bool {
 		if st = b.status(t, h); st.State == runner.Queued {
 			_, _ = b.slurm.Do(t.Context(), "scontrol", "release", id)
+			b.slurm.Resume(t.Context())
 		}
 		return st.State == runner.Ended || st.State == runner.Lost || st.State == runner.Dropped
 	})

@@ -270,6 +270,9 @@ func (s *Scheduler) idle(ctx context.Context) error {
 	if !Until(ctx, func() bool {
 		said, _ = s.Do(ctx, "sinfo", "-h", "-o", "%T", "-p", "debug")
 		said = strings.TrimSpace(said)
+		if strings.HasPrefix(said, "drain") {
+			s.Resume(ctx)
+		}
 		return said == "idle" || said == "mixed" || said == "allocated" || said == "completing"
 	}) {
 		return fmt.Errorf("its node is %q; slurmctld said:\n%s", said, s.ctld.log)
@@ -308,6 +311,12 @@ func (s *Scheduler) StartController(tb testing.TB) {
 	if err := s.idle(ctx); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// Resume lets its node take jobs again, as an administrator would. Slurm drains a node that says that
+// it runs already what it is to run, as after a crash of the controller.
+func (s *Scheduler) Resume(ctx context.Context) {
+	_, _ = s.Do(ctx, "scontrol", "update", "nodename="+hostname(), "state=resume") // or it is up, which is an error
 }
 
 // Left reports whether the node still has to clean up after a job. If the job runs again meanwhile,
