@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -308,6 +309,14 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	a.enqueue(plain, order{"ada", 1}, postgres.In(tx))
 	task := pawl.Task[order, int]{Kind: "elsewhere"}
 	h := a.enqueue(task, order{"ada", 2})
+	waited := make(chan error, 1)
+	go func() { // it waits before the job ends
+		n, err := h.Wait(ctx)
+		if n != 7 {
+			err = errors.Join(err, fmt.Errorf("the result is %d", n))
+		}
+		waited <- err
+	}()
 	session, err := claims.SessionOf(strings.Repeat("x", claims.MinSecret))
 	a.must(err)
 	desk := a.svc.Jobs().Claims()
@@ -329,6 +338,7 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	if n, err := h.Wait(ctx); n != 7 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
+	a.must(<-waited)
 	a.must(tx.Rollback(ctx))
 }
 

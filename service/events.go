@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -100,12 +101,15 @@ func (s *Service) Cursor(ctx context.Context) (string, error) {
 	return es.Cursor, err
 }
 
-// Wait waits until a job has ended, and returns it.
+// Wait waits until a job has ended, and returns it. It does not wait for others' transactions, as
+// events do, which are in order.
 func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
+	ended, forget := s.feed.await(id)
+	defer forget()
 	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
 		return j, err
 	}
-	for _, err := range s.Events(ctx, id, "") {
+	for _, err := range s.News(ctx, NewsQuery{Job: id, Until: ended}) {
 		if err != nil {
 			return job.Job{}, err
 		}
@@ -338,6 +342,8 @@ type feed struct {
 	count   int64         // guarded by mu: how many batches have been read
 	grown   chan struct{} // guarded by mu: closed by the next batch, or the error
 	err     error         // guarded by mu: why no more is read
+
+	awaited map[job.ID][]chan struct{} // guarded by mu: whose end somebody waits for
 }
 
 // What a feed reads at a time, and what it keeps, or little more: some seconds of a busy service.
@@ -452,6 +458,9 @@ func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
 		}
 		var again <-chan time.Time
 		if f.open() {
+			if err := f.look(ctx); err != nil {
+				return err
+			}
 			again = time.After(wait)
 			wait = min(2*wait, lateAgain)
 		} else {
@@ -497,6 +506,52 @@ func (f *feed) open() bool {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	return f.unsettled
+}
+
+// await returns what is closed when a job has ended or is gone, while its events wait for a
+// transaction under way. Without one they tell that as soon.
+func (f *feed) await(id job.ID) (ended chan struct{}, forget func()) {
+	ended = make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.awaited[id] = append(f.awaited[id], ended)
+	return ended, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.awaited[id] = slices.DeleteFunc(f.awaited[id], func(c chan struct{}) bool { return c == ended })
+		if len(f.awaited[id]) == 0 {
+			delete(f.awaited, id)
+		}
+	}
+}
+
+// look tells who waits for jobs which of them have ended.
+func (f *feed) look(ctx context.Context) error {
+	f.mu.Lock()
+	ids := slices.Collect(maps.Keys(f.awaited))
+	f.mu.Unlock()
+	for some := range slices.Chunk(ids, feedPage) {
+		jobs, err := f.store.Find(ctx, store.FindQuery{IDs: some})
+		if err != nil {
+			return err
+		}
+		lives := map[job.ID]bool{}
+		for i := range jobs {
+			lives[jobs[i].ID] = !jobs[i].State.Terminal()
+		}
+		f.mu.Lock()
+		for _, id := range some {
+			if lives[id] {
+				continue
+			}
+			for _, ended := range f.awaited[id] {
+				close(ended)
+			}
+			delete(f.awaited, id)
+		}
+		f.mu.Unlock()
+	}
+	return nil
 }
 
 func (f *feed) add(b *batch) {

@@ -119,7 +119,7 @@ func New(cfg Config) *Service {
 		sessions: sessions{store: cfg.Store},
 		feed: feed{
 			store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
-			most: keptBytes,
+			most: keptBytes, awaited: map[job.ID][]chan struct{}{},
 		},
 	}}
 	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
