@@ -3,15 +3,11 @@ package service
 import (
 	"context"
 	"iter"
-	"log/slog"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/pawl-jobs/pawl/broker"
-	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service/internal/feed"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -104,7 +100,7 @@ func (s *Service) Cursor(ctx context.Context) (string, error) {
 // Wait waits until a job has ended, and returns it. It does not wait for others' transactions, as
 // events do, which are in order.
 func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	ended, forget := s.feed.await(id)
+	ended, forget := s.feed.Await(id)
 	defer forget()
 	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
 		return j, err
@@ -130,14 +126,14 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 		_, err := f.past(ctx, "", yield)
 		return err
 	}
-	feed := &f.s.feed
-	feed.join()
-	defer feed.leave()
+	news := f.s.feed
+	news.Join()
+	defer news.Leave()
 	for {
 		// Everything up to this read of the feed is past. If the past yields events beyond it, the
 		// feed is read again. So the past ends where the feed goes on: no event is left out, and
 		// none comes twice.
-		at, known, err := feed.read(ctx)
+		at, known, err := news.Read(ctx)
 		if err != nil {
 			return err
 		}
@@ -163,7 +159,7 @@ func (f *follower) past(ctx context.Context, known string, yield func(store.Even
 		if err != nil || len(es.Events) == 0 {
 			return false, err
 		}
-		if over, err := f.take(ctx, &batch{events: es.Events}, yield); over || err != nil || len(es.Events) < q.Limit {
+		if over, err := f.take(ctx, &feed.Batch{Events: es.Events}, yield); over || err != nil || len(es.Events) < q.Limit {
 			return over, err
 		}
 		q.Limit, q.Cursor = nextPage(es.Events, q.Limit), es.Cursor
@@ -182,13 +178,10 @@ const (
 func nextPage(page []store.Event, limit int) int {
 	bytes := 0
 	for i := range page {
-		bytes += sizeOf(&page[i])
+		bytes += feed.SizeOf(&page[i])
 	}
 	return max(1, min(2*limit, maxPage, len(page)*pageBytes/bytes))
 }
-
-// sizeOf returns about how many bytes an event takes in memory.
-func sizeOf(e *store.Event) int { return 400 + len(e.Message) + len(e.Data) }
 
 // lookAgain is how often a follower of one job checks that the job is still there.
 const lookAgain = 30 * time.Second
@@ -204,7 +197,7 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 	}
 	fresh := false // what comes from the feed comes after the cursor
 	for {
-		b, grown, err := f.s.feed.after(at)
+		b, grown, err := f.s.feed.After(at)
 		if err != nil {
 			return false, err
 		}
@@ -216,7 +209,7 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 				if b, err = f.unseen(b); err != nil {
 					return false, err
 				}
-				fresh = len(b.events) > 0
+				fresh = len(b.Events) > 0
 			}
 			if over, err := f.take(ctx, b, yield); over || err != nil {
 				return over, err
@@ -241,29 +234,29 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 
 // unseen returns the events of b that come after the cursor. The cursor may come from another
 // process, which may have known earlier than this feed that nothing is missing before it.
-func (f *follower) unseen(b *batch) (*batch, error) {
-	for i := range b.events {
-		switch after, err := store.CursorAfter(b.events[i].Cursor, f.cursor); {
+func (f *follower) unseen(b *feed.Batch) (*feed.Batch, error) {
+	for i := range b.Events {
+		switch after, err := store.CursorAfter(b.Events[i].Cursor, f.cursor); {
 		case err != nil:
 			return nil, err
 		case after && i == 0:
 			return b, nil
 		case after:
-			return &batch{events: b.events[i:]}, nil
+			return &feed.Batch{Events: b.Events[i:]}, nil
 		}
 	}
-	return &batch{}, nil
+	return &feed.Batch{}, nil
 }
 
 // take yields the wanted ones among some events. over says that no more events are wanted.
-func (f *follower) take(ctx context.Context, b *batch, yield func(store.Event) bool) (over bool, err error) {
+func (f *follower) take(ctx context.Context, b *feed.Batch, yield func(store.Event) bool) (over bool, err error) {
 	var facts map[job.ID]*job.Job
 	if len(f.q.Filter) > 0 {
-		if facts, err = b.facts(ctx, f.s.cfg.Store); err != nil {
+		if facts, err = b.Facts(ctx, f.s.cfg.Store); err != nil {
 			return false, err
 		}
 	}
-	for _, e := range b.events {
+	for _, e := range b.Events {
 		f.cursor = e.Cursor
 		if !f.q.Job.IsZero() && e.Job != f.q.Job {
 			continue
@@ -312,284 +305,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// A feed reads the events that are committed from now on, once for all followers of this process.
-// It runs while there is a follower.
-//
-// It keeps what it has read in batches, and forgets the oldest ones. A slower follower reads the
-// store instead.
-type feed struct {
-	store  store.Store
-	broker broker.Broker
-	tenant string
-	log    *slog.Logger
-	keep   int // events
-	most   int // bytes of these events
-
-	joining   sync.Mutex // held while a follower joins or leaves
-	followers int        // guarded by joining
-	stop      func()     // guarded by joining: ends the goroutine and waits for it
-
-	reading   sync.Mutex // held while events are read
-	cursor    string     // guarded by reading: of the newest event that was read; empty: none
-	unsettled bool       // guarded by reading: see [store.Events]
-
-	mu      sync.Mutex
-	batches []*batch      // guarded by mu: the newest ones
-	events  int           // guarded by mu: in batches
-	bytes   int           // guarded by mu: of these events
-	count   int64         // guarded by mu: how many batches have been read
-	grown   chan struct{} // guarded by mu: closed by the next batch, or the error
-	err     error         // guarded by mu: why no more is read
-
-	awaited map[job.ID][]chan struct{} // guarded by mu: whose end somebody waits for
-}
-
-// What a feed reads at a time, and what it keeps, or little more: some seconds of a busy service.
-const (
-	feedPage   = 1000
-	keptEvents = 20_000
-	keptBytes  = 32 << 20
-)
-
-// A batch is some events with what is known of their jobs.
-type batch struct {
-	events []store.Event
-	bytes  int // of the events
-
-	mu   sync.Mutex
-	jobs map[job.ID]*job.Job // guarded by mu: nil until somebody asks
-}
-
-// facts returns the jobs of b, without deleted ones.
-func (b *batch) facts(ctx context.Context, s store.Reader) (map[job.ID]*job.Job, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.jobs != nil {
-		return b.jobs, nil
-	}
-	jobs := map[job.ID]*job.Job{}
-	var ids []job.ID
-	for _, e := range b.events {
-		if _, twice := jobs[e.Job]; !twice {
-			jobs[e.Job] = nil
-			ids = append(ids, e.Job)
-		}
-	}
-	found, err := s.Find(ctx, store.FindQuery{IDs: ids})
-	if err != nil {
-		return nil, err
-	}
-	clear(jobs)
-	for i := range found {
-		jobs[found[i].ID] = &found[i]
-	}
-	b.jobs = jobs
-	return jobs, nil
-}
-
-// join keeps the feed running until leave.
-func (f *feed) join() {
-	f.joining.Lock()
-	defer f.joining.Unlock()
-	if f.followers++; f.followers > 1 {
-		return
-	}
-	f.mu.Lock()
-	f.batches, f.events, f.bytes, f.grown, f.err = nil, 0, 0, make(chan struct{}), nil
-	f.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f.run(ctx) })
-	f.stop = func() {
-		cancel()
-		running.Wait()
-		f.reading.Lock()
-		defer f.reading.Unlock()
-		f.cursor = "" // events until the next join are past then
-	}
-}
-
-func (f *feed) leave() {
-	f.joining.Lock()
-	defer f.joining.Unlock()
-	if f.followers--; f.followers == 0 {
-		f.stop()
-	}
-}
-
-// run reads whenever there is news, until ctx ends.
-func (f *feed) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		news, err := f.broker.Subscribe(ctx, engine.NewsTopic)
-		if err == nil {
-			err = f.listen(ctx, news)
-			news.Close()
-		}
-		switch {
-		case ctx.Err() != nil:
-		case job.KindOf(err) == job.Unavailable:
-			f.log.Warn("events not read; trying again", "error", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
-		case err != nil:
-			f.fail(err)
-			return
-		}
-	}
-}
-
-// While something is unsettled, it is read again after soonAgain, then later and later, up to
-// lateAgain.
-const (
-	soonAgain = 5 * time.Millisecond
-	lateAgain = time.Second
-)
-
-// listen reads whenever there is news, until the subscription is lost.
-func (f *feed) listen(ctx context.Context, news broker.Subscription) error {
-	wait := soonAgain
-	for {
-		if _, _, err := f.read(ctx); err != nil {
-			return err
-		}
-		var again <-chan time.Time
-		if f.open() {
-			if err := f.look(ctx); err != nil {
-				return err
-			}
-			again = time.After(wait)
-			wait = min(2*wait, lateAgain)
-		} else {
-			wait = soonAgain
-		}
-		select {
-		case <-again:
-		case <-news.Messages():
-			for len(news.Messages()) > 0 { // one read sees to many messages
-				<-news.Messages()
-			}
-		case <-news.Lost():
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// read reads everything that is committed by now. It returns how many batches have been read in
-// all, and the cursor at their end.
-func (f *feed) read(ctx context.Context) (at int64, cursor string, err error) {
-	f.reading.Lock()
-	defer f.reading.Unlock()
-	for whole := false; !whole; {
-		q := store.EventQuery{Tenant: f.tenant, Cursor: f.cursor, End: f.cursor == "", Limit: feedPage}
-		es, err := f.store.Events(ctx, q)
-		if err != nil {
-			return 0, "", err
-		}
-		f.cursor, f.unsettled, whole = es.Cursor, es.Unsettled, len(es.Events) < feedPage
-		if len(es.Events) > 0 {
-			f.add(&batch{events: es.Events})
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.count, f.cursor, nil
-}
-
-// open reports whether something was unsettled at the newest read.
-func (f *feed) open() bool {
-	f.reading.Lock()
-	defer f.reading.Unlock()
-	return f.unsettled
-}
-
-// await returns what is closed when a job has ended or is gone, while its events wait for a
-// transaction under way. Without one they tell that as soon.
-func (f *feed) await(id job.ID) (ended chan struct{}, forget func()) {
-	ended = make(chan struct{})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.awaited[id] = append(f.awaited[id], ended)
-	return ended, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.awaited[id] = slices.DeleteFunc(f.awaited[id], func(c chan struct{}) bool { return c == ended })
-		if len(f.awaited[id]) == 0 {
-			delete(f.awaited, id)
-		}
-	}
-}
-
-// look tells who waits for jobs which of them have ended.
-func (f *feed) look(ctx context.Context) error {
-	f.mu.Lock()
-	ids := slices.Collect(maps.Keys(f.awaited))
-	f.mu.Unlock()
-	for some := range slices.Chunk(ids, feedPage) {
-		jobs, err := f.store.Find(ctx, store.FindQuery{IDs: some})
-		if err != nil {
-			return err
-		}
-		lives := map[job.ID]bool{}
-		for i := range jobs {
-			lives[jobs[i].ID] = !jobs[i].State.Terminal()
-		}
-		f.mu.Lock()
-		for _, id := range some {
-			if lives[id] {
-				continue
-			}
-			for _, ended := range f.awaited[id] {
-				close(ended)
-			}
-			delete(f.awaited, id)
-		}
-		f.mu.Unlock()
-	}
-	return nil
-}
-
-func (f *feed) add(b *batch) {
-	for i := range b.events {
-		b.bytes += sizeOf(&b.events[i])
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.batches, f.events, f.bytes, f.count = append(f.batches, b), f.events+len(b.events), f.bytes+b.bytes, f.count+1
-	for oldest := f.batches[0]; f.events-len(oldest.events) >= f.keep || f.bytes > f.most &&
-		len(f.batches) > 1; oldest = f.batches[0] {
-		f.events, f.bytes = f.events-len(oldest.events), f.bytes-oldest.bytes
-		f.batches[0] = nil
-		f.batches = f.batches[1:]
-	}
-	close(f.grown)
-	f.grown = make(chan struct{})
-}
-
-func (f *feed) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-	close(f.grown)
-	f.grown = make(chan struct{})
-}
-
-// after returns batch number at. If it is not there yet, it returns a channel that is closed when
-// there may be one. If the batch is forgotten, both are nil.
-func (f *feed) after(at int64) (*batch, <-chan struct{}, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	oldest := f.count - int64(len(f.batches))
-	switch {
-	case at < oldest:
-		return nil, nil, nil
-	case at < f.count:
-		return f.batches[at-oldest], nil, nil
-	}
-	return nil, f.grown, f.err
 }

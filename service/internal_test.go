@@ -9,7 +9,7 @@ import (
 )
 
 // KeepEvents makes the feed of s keep so many events.
-func (s *Service) KeepEvents(n int) { s.feed.keep = n }
+func (s *Service) KeepEvents(n int) { s.feed.Keep = n }
 
 // Store is what s keeps its jobs in.
 func (s *Service) Store() store.Store { return s.cfg.Store }
@@ -17,9 +17,8 @@ func (s *Service) Store() store.Store { return s.cfg.Store }
 // Blocks says what keeps a job from being made ready or launched.
 func (s *Service) Blocks(ctx context.Context, j *job.Job) *job.Block { return s.blocks(ctx, j) }
 
-// TestReadersHaveABoundInBytes holds what a reader of the past has in memory, and what the feed
-// keeps for all.
-func TestReadersHaveABoundInBytes(t *testing.T) {
+// TestPagesHaveABoundInBytes holds what a reader of the past has in memory.
+func TestPagesHaveABoundInBytes(t *testing.T) {
 	page := func(events, bytes int) []store.Event {
 		list := make([]store.Event, events)
 		for i := range list {
@@ -38,18 +37,5 @@ func TestReadersHaveABoundInBytes(t *testing.T) {
 	}
 	if got := nextPage(page(1, 20<<20), 16); got != 1 {
 		t.Errorf("after an event as no door lets in %d events are read", got)
-	}
-	f := feed{keep: keptEvents, most: keptBytes, grown: make(chan struct{})}
-	for range 100 {
-		f.add(&batch{events: page(10, 64<<10)})
-		if f.bytes > keptBytes {
-			t.Fatalf("%d bytes are kept", f.bytes)
-		}
-	}
-	if f.count != 100 || f.events != 10*len(f.batches) || len(f.batches) < 40 {
-		t.Errorf("%d batches with %d events of %d are kept", len(f.batches), f.events, f.count)
-	}
-	if b, _, err := f.after(99); b == nil || err != nil {
-		t.Error("the newest is not kept")
 	}
 }

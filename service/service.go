@@ -28,6 +28,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/recovery"
+	"github.com/pawl-jobs/pawl/service/internal/feed"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -88,7 +89,7 @@ type core struct {
 	principal string // the service's own
 	docs      documents
 	sessions  sessions
-	feed      feed
+	feed      *feed.Feed
 	outputs   printed.Outputs // what running programs say of their progress
 }
 
@@ -117,10 +118,7 @@ func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, core: &core{
 		principal: cfg.Principal, docs: documents{store: cfg.Store},
 		sessions: sessions{store: cfg.Store},
-		feed: feed{
-			store: cfg.Store, broker: cfg.Broker, tenant: cfg.Tenant, log: cfg.Log, keep: keptEvents,
-			most: keptBytes, awaited: map[job.ID][]chan struct{}{},
-		},
+		feed:     feed.New(cfg.Store, cfg.Broker, cfg.Tenant, cfg.Log),
 	}}
 	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
 	s.start()

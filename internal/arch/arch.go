@@ -59,12 +59,14 @@ var allowed = map[string][]string{
 	"claims":   {"job", "kinds", "store", "engine", "internal/…"},
 	"service": {
 		"job", "job/…", "kinds", "store", "broker", "files", "host", "runner", "engine", "recovery", "schedule",
-		"claims", "internal/…",
+		"claims", "service/internal/feed", "internal/…",
 	},
 	"":         {"job", "job/…", "kinds", "store", "broker", "engine", "recovery", "service", "internal/…"},
 	"postgres": {"", "job", "store", "broker"},
 	"sqlite":   {"", "job", "store", "broker"},
 	"pawltest": {"", "job", "store", "broker"},
+
+	"service/internal/feed": {"job", "store", "broker", "engine"},
 
 	"auth": {"job"}, // who calls; jobs are looked up for it
 

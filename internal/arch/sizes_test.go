@@ -29,7 +29,7 @@ var large = map[string]struct {
 	"internal/proof/sim":   {4500, "one world, whose parts are all simulated"},
 	"internal/proof/storm": {5000, "one storm: its load, its faults and its checks"},
 	"job":                  {8000, "the domain: the tables of states, and the language of requests and documents"},
-	"service":              {5150, "one value, Service, with all that can be asked of it, and the handlers of tasks"},
+	"service":              {5000, "one value, Service, with all that can be asked of it, and the handlers of tasks"},
 	"store/fake":           {3200, "the whole contract in memory"},
 	"store/postgres":       {9500, "one file for each noun, with its statements"},
 	"store/sqlite":         {7000, "one file for each noun, with its statements"},

@@ -189,23 +189,23 @@ func (d socketDir) listen(ctx context.Context, name string) (net.Listener, error
 		return nil, errors.Join(err, l.Close())
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // it would remove the name that was
-	return &socketListener{l, d, name}, nil
+	return &socketListener{l, sync.OnceValue(func() error {
+		gone := os.Remove(d.socket(name))
+		if os.IsNotExist(gone) {
+			gone = nil // another process swept it while this one left
+		}
+		return errors.Join(gone, l.Close(), d.Close())
+	})}, nil
 }
 
-// A socketListener removes its name when it is closed, and holds the folder open until then.
+// A socketListener removes its name when it is closed, and holds the folder open until then. Both
+// the server that accepts from it and who made it close it: the name may be another process's then.
 type socketListener struct {
 	net.Listener
-	dir  socketDir
-	name string
+	close func() error
 }
 
-func (l *socketListener) Close() error {
-	gone := os.Remove(l.dir.socket(l.name))
-	if os.IsNotExist(gone) {
-		gone = nil // another process swept it while this one left
-	}
-	return errors.Join(gone, l.Listener.Close(), l.dir.Close())
-}
+func (l *socketListener) Close() error { return l.close() }
 
 // Occupied reports whether a process runs jobs in the folder. pawl listens on the socket there; a
 // program with handlers of its own has only the lock.

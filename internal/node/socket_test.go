@@ -38,6 +38,29 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// The server that accepts from a socket closes it, and so does who made it, perhaps at once.
+func TestSocketClosedTwice(t *testing.T) {
+	for range 50 {
+		d, err := openSockets(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := d.listen(t.Context(), socketName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
 // Processes that begin at once on a folder leave each other's sockets alone, and remove those of the dead.
 func TestSocketsSwept(t *testing.T) {
 	dir := t.TempDir()
