@@ -454,7 +454,7 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 			e.Message += "; expected to begin at " + s.Expected.Format(time.RFC3339)
 		}
 	}
-	if s.State == runner.Queued && s.Reason == "" {
+	if s.State == runner.Queued && s.Vague {
 		x.lookIn(reasonSoon, w)
 	}
 	later := s.Expected.Sub(w.expected).Abs() > expectedStep && !s.Expected.IsZero()
@@ -469,7 +469,7 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 }
 
 // reasonSoon is when a launch is looked at again whose scheduler has not said yet why it waits.
-const reasonSoon = 10 * time.Second
+const reasonSoon = 5 * time.Second
 
 // expectedStep is by how much the time is to change at which a job is expected to begin, before that
 // is recorded: schedulers think of another one each minute.

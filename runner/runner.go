@@ -333,6 +333,8 @@ type Status struct {
 	// Reason says for people why the launch is Queued; or where it is Active, by the words of a
 	// scheduler. "" if that is not known.
 	Reason string
+	// Vague says that a launch is Queued and the scheduler may soon say why, or more about it.
+	Vague bool
 	// Expected is when a launch that is Queued is expected to begin; zero if that is not known.
 	Expected time.Time
 	// Started is when the launch began, by the clock of the calling process, and by how long it has

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -139,6 +140,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"awaitline": awaitLine,
+			"until":     until,
 			"url":       serverURL,
 			"pooler":    startPooler,
 			"example":   example,
@@ -185,7 +187,29 @@ func normal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
-// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. After a minute it
+// until runs a command again and again until what it prints matches: until REGEXP COMMAND ARG....
+// Between runs it lets others have the processor, for a tenth of the time that it has waited.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP COMMAND ARG...")
+	}
+	re, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	late := time.After(testenv.Patience)
+	for began := time.Now(); ; {
+		err := ts.Exec(args[1], args[2:]...)
+		if re.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		select {
+		case <-time.After(max(100*time.Millisecond, time.Since(began)/10)):
+		case <-late:
+			ts.Fatalf("%s does not come to print %q: %v", args[1], args[0], err)
+		}
+	}
+}
+
+// awaitLine waits until a file has a line that matches: awaitline FILE REGEXP. If none comes it
 // fails with what there is.
 func awaitLine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {

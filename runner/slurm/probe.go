@@ -127,7 +127,7 @@ func (r *Runner) look(ctx context.Context, s *snapshot, h runner.Handle, away bo
 		return st, false, fmt.Errorf("probe %s: %w", h.Key, err)
 	}
 	if away && st.State == runner.Queued {
-		st.Reason, st.Expected = silent(st.Reason), time.Time{}
+		st.Reason, st.Expected, st.Vague = silent(st.Reason), time.Time{}, false
 	}
 	if l.record.Usage.MaxRSS > 0 && st.State != runner.Active && st.State != runner.Unknown {
 		st.Usage = &l.record.Usage
@@ -143,7 +143,8 @@ func silent(reason string) string {
 	return "Slurm does not answer; when it last did: " + reason
 }
 
-// age returns how old an answer of squeue may be for launches: less, if it does not know one yet.
+// age returns how old an answer of squeue may be for launches: less, if it does not know one yet, or
+// does not say why that waits. The first of them are answered soon: who has submitted a job looks.
 func (r *Runner) age(hs []runner.Handle) time.Duration {
 	r.queue.mu.Lock()
 	s := r.queue.last
@@ -152,7 +153,15 @@ func (r *Runner) age(hs []runner.Handle) time.Duration {
 	defer r.mu.Unlock()
 	for _, h := range hs {
 		l, err := r.find(h)
-		if err == nil && s != nil && s.at.Before(l.armed()) && r.begun[h.Key].IsZero() {
+		if err != nil || s == nil || !r.begun[h.Key].IsZero() {
+			continue
+		}
+		w, there := s.Find(l.Name)
+		switch vague := there && w.Phase() == squeue.Waits && w.Vague(); {
+		case !vague && !s.at.Before(l.armed()):
+		case r.queue.early(r.cfg.Soon):
+			return r.cfg.Soon
+		default:
 			return r.cfg.Interval / 2
 		}
 	}
@@ -182,7 +191,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case there && w.Phase() == squeue.Waits && !news && w.Never():
 		return r.reject(ctx, l, w)
 	case there && w.Phase() == squeue.Waits && !news:
-		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Expected: w.Start}, nil
+		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Vague: w.Vague(), Expected: w.Start}, nil
 	case there && w.Phase() == squeue.Runs:
 		return runner.Status{State: runner.Active, Reason: w.Running(), Started: w.Start}, nil
 	}
@@ -211,7 +220,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		if begun {
 			return runner.Status{State: runner.Active, Reason: whereOf(by)}, nil
 		}
-		return runner.Status{State: runner.Queued}, nil
+		return runner.Status{State: runner.Queued, Vague: true}, nil
 	}
 	st = runner.Status{State: runner.Lost, Said: r.Said(ctx, l.Key, l.Dir, l.Token)}
 	if there {

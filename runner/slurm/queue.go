@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
@@ -25,6 +27,15 @@ type queue struct {
 	err    error     // guarded by mu: of the newest answer
 	tried  time.Time // guarded by mu: when that was asked for
 	asking chan struct{}
+
+	earlier *rate.Limiter // of answers that somebody has before their time
+}
+
+// early reports whether squeue may be asked before its time, if its newest answer is older than age.
+func (q *queue) early(age time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Since(q.tried) >= age && q.earlier.Allow()
 }
 
 // look returns a snapshot that was asked for at most age ago; 0: since the call. An error is not

@@ -71,6 +71,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/internal/gather"
@@ -136,7 +138,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
 	})
 	r.client.Sh, r.client.Patience = r.Sh, c.Patience
-	r.queue.ask = r.client.Queue
+	r.queue.ask, r.queue.earlier = r.client.Queue, rate.NewLimiter(rate.Every(c.Interval/2), 3)
 	r.book.Ask, r.book.Interval, r.book.Delay, r.book.Log = r.client.Accounts, c.Interval, maxDoubt, r.Log
 	if err := r.Make(ctx); err != nil {
 		return nil, err

@@ -167,6 +167,9 @@ var causes = map[string]job.Code{
 	"REVOKED":       job.SchedulerCanceled,
 }
 
+// Vague reports whether Slurm does not say why a job waits: it has not looked at it yet.
+func (w Row) Vague() bool { return w.Reason == "" || w.Reason == "None" }
+
 // Never reports whether Slurm has accepted a job that can never begin.
 func (w Row) Never() bool {
 	return w.Reason == "PartitionTimeLimit" || w.Reason == "PartitionNodeLimit"
@@ -175,7 +178,7 @@ func (w Row) Never() bool {
 // String says it for people.
 func (w Row) String() string {
 	s := "Slurm job " + w.ID + " is " + w.State
-	if w.Reason != "" && w.Reason != "None" {
+	if !w.Vague() {
 		s += " (" + w.Reason + ")"
 	}
 	switch {
@@ -212,7 +215,7 @@ func (w Row) Waiting() string {
 		s += " because of a limit of its QOS (" + w.Reason + ")"
 	case strings.HasPrefix(w.Reason, "Assoc"), strings.HasPrefix(w.Reason, "Max"):
 		s += " because of a limit of its account (" + w.Reason + ")"
-	case w.Reason != "" && w.Reason != "None":
+	case !w.Vague():
 		s += " (" + w.Reason + ")"
 	}
 	return s
