@@ -144,7 +144,10 @@ func TestTransferInterrupted(t *testing.T) {
 
 // A server is out of order while many jobs stage from it: they wait together, none of them fails, and each gets what is its own.
 func TestServerOutOfOrder(t *testing.T) {
-	const n = 500
+	n := 150
+	if testenv.Long() {
+		n = 500
+	}
 	h := openOn(t, memory{})
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()

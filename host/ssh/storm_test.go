@@ -45,7 +45,7 @@ func TestLookInAStorm(t *testing.T) {
 	gone := host.Family{
 		Leader: host.Process{PID: 1 << 22, Start: uint64(up.Seconds() * 100), Boot: boot}, Locks: 1 << 40, Launch: "gone",
 	}
-	const looks, most = 10, 20
+	const looks, most = 5, 20
 	before := h.Requests()
 	for range looks {
 		found, err := h.Members(t.Context(), []host.Family{gone})

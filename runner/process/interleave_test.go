@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
@@ -39,6 +40,9 @@ func TestEveryInterleaving(t *testing.T) {
 		"three settlers and nobody to settle": {settlers: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if w.launchers+w.settlers > 3 && !testenv.Long() {
+				t.Skip("so many orders take a while: make test-long")
+			}
 			orders, outcomes := 0, map[string]int{}
 			s := w.stage(t)
 			// order says at each step which actor goes on, of the ones not done. It is counted up like

@@ -69,7 +69,7 @@ func overSSH(t *testing.T, s *testenv.SSH, c connection.Config) {
 		}
 		b := runnertest.Bench{Runner: r, Host: h, Work: work, Spool: spool, Lives: lives(r)}
 		if !testenv.Long() {
-			b.Rounds = 40
+			b.Rounds = 16
 		}
 		return b
 	})

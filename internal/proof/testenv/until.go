@@ -11,13 +11,12 @@ import (
 const Patience = 5 * time.Minute
 
 // Until waits for what no event announces, and reports whether it came before ctx was over. It
-// looks every few milliseconds: who looks all the time takes the processor from what is waited for.
+// looks every few milliseconds, then less and less often: who looks all the time takes the
+// processor from what is waited for.
 func Until(ctx context.Context, done func() bool) bool {
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for !done() {
+	for began := time.Now(); !done(); {
 		select {
-		case <-look.C:
+		case <-time.After(min(max(2*time.Millisecond, time.Since(began)/20), 100*time.Millisecond)):
 		case <-ctx.Done():
 			return false
 		}
