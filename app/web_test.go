@@ -189,7 +189,7 @@ func TestServerOutOfOrder(t *testing.T) {
 	if g.Code != job.FilesUnavailable || g.Tester != fileshttp.TesterHTTP || g.Params["url"] != at+"/" || g.Line != "" || g.NextTest.Sub(g.Since) < 2*time.Minute {
 		t.Errorf("group %+v", g)
 	}
-	if refused.Load() != n {
+	if refused.Load() != int64(n) {
 		t.Errorf("the server was asked %d times by %d jobs", refused.Load(), n)
 	}
 	probe := func() int {
