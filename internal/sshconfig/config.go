@@ -4,7 +4,6 @@
 package sshconfig
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/kevinburke/ssh_config"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -33,11 +30,15 @@ const (
 	maxInclude = 16 // how deep files include others
 )
 
-// Host returns how ssh reaches a host: the name of a Host of the file, with or without user@.
-// Its error is of kind Invalid if the file says what Pawl cannot do.
+// Host returns how ssh reaches a host: the name of a Host of the file, with or without user@, or
+// ssh://[user@]host[:port]. Its error is of kind Invalid if the file says what Pawl cannot do.
 func (c Config) Host(name string) (job.Host, error) {
 	h := job.Host{Kind: job.HostSSH, Via: job.ViaNative}
-	hops, err := c.resolve(name, "", 0)
+	port := ""
+	if uri, ok := strings.CutPrefix(name, "ssh://"); ok {
+		name, port = splitPort(strings.TrimSuffix(uri, "/"))
+	}
+	hops, err := c.resolve(name, port, 0)
 	if err != nil {
 		return h, err
 	}
@@ -62,24 +63,34 @@ func (c Config) resolve(given, port string, depth int) ([]job.Hop, error) {
 	if err := c.read(&s, file, 0); err != nil && (c.File != "" || depth > 0 || !errors.Is(err, fs.ErrNotExist)) {
 		return nil, err
 	}
-	if s.command != "" {
+	if s.command != "" && !strings.EqualFold(s.command, "none") {
 		return nil, c.refuse("%s is reached by a ProxyCommand", name)
 	}
-	hop := job.Hop{User: cmp.Or(user, s.user, c.User), Port: job.DefaultPort}
+	hop := job.Hop{User: cmp.Or(user, s.user, c.User), Port: job.DefaultPort, Address: name}
 	var err error
-	if hop.Address, err = expand(cmp.Or(s.address, name), map[byte]string{'h': name, 'n': name}); err != nil {
-		return nil, c.wrong("HostName of %s: %w", name, err)
+	if s.address != "" { // the name itself may have a %, as in fe80::1%eth0
+		if hop.Address, err = expand(s.address, map[byte]string{'h': name, 'n': name}); err != nil {
+			return nil, c.wrong("HostName of %s: %w", name, err)
+		}
+	}
+	if !strings.Contains(hop.Address, ":") { // a zone of IPv6 keeps its letters
+		hop.Address = strings.ToLower(hop.Address)
 	}
 	if port = cmp.Or(port, s.port); port != "" {
-		if hop.Port, err = strconv.Atoi(port); err != nil {
-			return nil, c.wrong("Port of %s is %q: write a number", name, port)
+		if hop.Port, err = strconv.Atoi(port); err != nil || hop.Port < 1 || hop.Port > 65535 {
+			return nil, c.wrong("Port of %s is %q: write a number from 1 to 65535", name, port)
 		}
 	}
 	for _, file := range s.identities {
 		if strings.EqualFold(file, "none") {
 			continue
 		}
-		file, err = expand(file, map[byte]string{'d': "~", 'h': hop.Address, 'r': hop.User, 'u': c.User, 'n': name})
+		file, err = expand(file, map[byte]string{
+			'd': "~", 'h': hop.Address, 'n': name, 'p': strconv.Itoa(hop.Port), 'r': hop.User, 'u': c.User,
+		})
+		if err == nil {
+			file, err = variables(file)
+		}
 		if err != nil {
 			return nil, c.wrong("IdentityFile of %s: %w", name, err)
 		}
@@ -176,9 +187,9 @@ type settings struct {
 	identities                         []string
 }
 
-func (s *settings) set(key, value string) {
+func (s *settings) set(keyword, value string) {
 	first := func(field *string) { *field = cmp.Or(*field, value) }
-	switch strings.ToLower(key) {
+	switch keyword {
 	case "hostname":
 		first(&s.address)
 	case "user":
@@ -187,25 +198,16 @@ func (s *settings) set(key, value string) {
 		first(&s.port)
 	case "identityfile":
 		s.identities = append(s.identities, value)
-	case "proxyjump": // the first of the two counts
+	case "proxyjump": // the first of the two counts; none as a command is one, none as a jump is not
 		if s.command == "" {
 			first(&s.jump)
 		}
 	case "proxycommand":
-		if s.jump == "" && !strings.EqualFold(value, "none") {
+		if s.jump == "" || strings.EqualFold(s.jump, "none") {
 			first(&s.command)
 		}
 	}
 }
-
-var (
-	matchRE   = regexp.MustCompile(`(?mi)^[ \t]*match[ \t="]`)
-	includeRE = regexp.MustCompile(`(?mi)^([ \t]*)include\b`)
-)
-
-// included stands for Include, so that the parser leaves those files to us: it would read them
-// outside the Host that they stand in, and from a home folder of its own.
-const included = "PawlInclude"
 
 // read reads what a file says of s.name.
 func (c Config) read(s *settings, file string, depth int) error {
@@ -216,37 +218,51 @@ func (c Config) read(s *settings, file string, depth int) error {
 	if err != nil {
 		return job.Errorf(job.Invalid, "%w", err)
 	}
-	if line := matchRE.FindIndex(text); line != nil {
-		return c.refuse("%s has Match in line %d", file, 1+bytes.Count(text[:line[0]], []byte("\n")))
-	}
-	parsed, err := ssh_config.DecodeBytes(includeRE.ReplaceAll(text, []byte("${1}"+included)))
-	if err != nil {
-		return c.wrong("%s: %w", file, err)
-	}
-	for _, host := range parsed.Hosts {
-		if !host.Matches(s.name) {
-			continue
+	ours, number := true, 0
+	for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
+		number++
+		keyword, args, err := words(line)
+		if err != nil {
+			return c.wrong("%s, line %d: %w", file, number, err)
 		}
-		for _, node := range host.Nodes {
-			kv, ok := node.(*ssh_config.KV)
-			switch {
-			case !ok:
-			case kv.Key == included:
-				if err := c.include(s, kv.Value, depth); err != nil {
-					return err
-				}
-			default:
-				s.set(kv.Key, kv.Value)
+		switch keyword {
+		case "": // a comment
+			continue
+		case "match":
+			return c.refuse("%s has Match in line %d", file, number)
+		case "host":
+			ours = matches(s.name, args)
+			continue
+		case "include":
+			if ours {
+				err = c.include(s, args, depth)
 			}
+		case "proxycommand", "proxyjump":
+			if ours {
+				s.set(keyword, strings.Join(args, " "))
+			}
+		case "hostname", "user", "port", "identityfile":
+			if len(args) != 1 || args[0] == "" {
+				return c.wrong("%s, line %d: %s wants one word", file, number, keyword)
+			}
+			if ours {
+				s.set(keyword, args[0])
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // include reads the files that patterns fit. A relative one is below ~/.ssh.
-func (c Config) include(s *settings, patterns string, depth int) error {
-	for _, pattern := range strings.Fields(patterns) {
-		pattern = strings.Trim(pattern, `"`)
+func (c Config) include(s *settings, patterns []string, depth int) error {
+	for _, pattern := range patterns {
+		pattern, err := variables(pattern)
+		if err != nil {
+			return c.wrong("Include: %w", err)
+		}
 		if rest, ok := strings.CutPrefix(pattern, "~/"); ok {
 			pattern = filepath.Join(c.Home, rest)
 		} else if !filepath.IsAbs(pattern) {
@@ -263,6 +279,20 @@ func (c Config) include(s *settings, patterns string, depth int) error {
 		}
 	}
 	return nil
+}
+
+var variableRE = regexp.MustCompile(`\$\{([^}]*)\}`)
+
+// variables replaces ${NAME} by the variable of the environment.
+func variables(value string) (out string, err error) {
+	out = variableRE.ReplaceAllStringFunc(value, func(found string) string {
+		text, set := os.LookupEnv(found[2 : len(found)-1])
+		if !set {
+			err = fmt.Errorf("%s has the variable %s, which is not set here: write what it stands for", value, found)
+		}
+		return text
+	})
+	return out, err
 }
 
 // wrong is the error of a file that cannot be read.

@@ -28,7 +28,7 @@ func home(t *testing.T, files map[string]string) string {
 }
 
 func TestHost(t *testing.T) {
-	t.Parallel()
+	t.Setenv("PAWL_TEST_SSHCONFIG", "sub")
 	host := func(address string, port int, user string, change ...func(*job.Host)) job.Host {
 		h := job.Host{Kind: job.HostSSH, Via: job.ViaNative, Address: address, Port: port, User: user}
 		for _, c := range change {
@@ -106,8 +106,50 @@ func TestHost(t *testing.T) {
 			host("lab.site", 22, "me", jump(job.Hop{Address: "gate-lab.site", Port: 22, User: "me"})),
 		},
 		"no jump": {
-			map[string]string{"config": "Host lab\n ProxyJump none\n ProxyCommand x\n ProxyCommand none\n"},
+			map[string]string{"config": "Host lab\n ProxyJump none\n ProxyJump x\n ProxyCommand none\n ProxyCommand x\n"},
 			"lab", host("lab", 22, "me"),
+		},
+		"no command is one, and the jump after it does not count": {
+			map[string]string{"config": gates + "Host gate\n ProxyCommand none\nHost *\n ProxyJump gate\n"},
+			"gate", host("gate.example.org", 2200, "gina", keys("/keys/gate")),
+		},
+		"comments": {
+			map[string]string{"config": "Host lab # Port 1\n Port 2 # User eve\n User ada#1\n # User eve\n ProxyJump gate # x\n"},
+			"lab", host("lab", 2, "ada#1", jump(job.Hop{Address: "gate", Port: 22, User: "me"})),
+		},
+		"quotes and blanks": {
+			map[string]string{"config": "\"Host\" \"lab\"\n User 'ada'\n Port=\"7\"\r\n" +
+				"\tIdentityFile '~/a #b'\n IdentityFile ~/c\\ d\n IdentityFile \"~/\\\"e\\\"\"  \n"},
+			"lab", host("lab", 7, "ada", keys("~/a #b", "~/c d", `~/"e"`)),
+		},
+		"quotes in patterns and included files": {
+			map[string]string{
+				"config":       "Include \"conf d/*\" 'other'\nHost \"a lab\"\n User wrong\n",
+				"conf d/1":     "Host 'x' \"l?b\"\n User ada\n",
+				"other":        "Host lab? ?ab? la[b]\n Port 1\nHost ??b *x*\n Port 2\n",
+				"unrelated/is": "User wrong\n",
+			},
+			"lab", host("lab", 2, "ada"),
+		},
+		"variables of the environment": {
+			map[string]string{
+				"config": "Include ${PAWL_TEST_SSHCONFIG}/more\n", "sub/more": "IdentityFile /k/${PAWL_TEST_SSHCONFIG}/$OTHER\n",
+			},
+			"lab", host("lab", 22, "me", keys("/k/sub/$OTHER")),
+		},
+		"all tokens of key files": {
+			map[string]string{"config": "Host lab\n HostName LAB.site\n Port 7\n User ada\n IdentityFile %d/%h-%n-%p-%r-%u-%%\n"},
+			"lab", host("lab.site", 7, "ada", keys("~/lab.site-lab-7-ada-me-%")),
+		},
+		"an address with a zone":      {nil, "fe80::1%eth0", host("fe80::1%eth0", 22, "me")},
+		"an address with a zone, too": {map[string]string{"config": "HostName fe80::1%%Eth0\n"}, "lab", host("fe80::1%Eth0", 22, "me")},
+		"a URI": {
+			map[string]string{"config": "Host lab\n User ada\n HostName lab.site\n Port 7\n"},
+			"ssh://eve@lab:2222", host("lab.site", 2222, "eve"),
+		},
+		"a URI without more": {map[string]string{"config": "Host lab\n Port 7\n"}, "ssh://lab/", host("lab", 7, "me")},
+		"a mark of the order of bytes": {
+			map[string]string{"config": "\ufeffHost other\n User wrong\n"}, "lab", host("lab", 22, "me"),
 		},
 		"a command that counts for nothing": {
 			map[string]string{"config": gates + "Host lab\n ProxyJump gate\n ProxyCommand nc %h %p\n"},
@@ -151,8 +193,25 @@ func TestHostIsRefused(t *testing.T) {
 			"config": "Host lab\n ProxyJump a,b,c,d,e,f,g,h,i\n",
 		},
 		"includes itself, or files more than 16 deep": {"config": "Include config\n"},
-		"Port of lab is \"ssh\": write a number": {
+		"lab is reached by a ProxyCommand, which": {
+			"config": "Host lab\n ProxyJump none\n ProxyCommand x\n ProxyCommand none\n",
+		},
+		"Port of lab is \"ssh\": write a number from 1 to 65535": {
 			"config": "Host lab\n Port ssh\n",
+		},
+		"Port of lab is \"0\": write a number from 1 to 65535": {
+			"config": "Host lab\n Port 0\n",
+		},
+		"Port of lab is \"65536\": write a number from 1 to 65535": {
+			"config": "Host lab\n Port 65536\n",
+		},
+		"config, line 2: port wants one word": {"config": "Host other\n Port 22 23\n"},
+		"config, line 1: user wants one word": {"config": "User # nobody\n"},
+		"config, line 3: a quote is not closed": {
+			"config": "Host a\n\n User 'ada\n",
+		},
+		"has the variable ${PAWL_TEST_UNSET}, which is not set here": {
+			"config": "IdentityFile ${PAWL_TEST_UNSET}/k\n",
 		},
 		"HostName of lab: x%p has the token %p, which": {
 			"config": "Host lab\n HostName x%p\n",
