@@ -251,3 +251,32 @@ func (f *oblivious) Remove(ctx context.Context, name string) error {
 	}
 	return err
 }
+
+// The host does not answer who archives: the program has ended, and nobody says that it may not have
+// been started.
+func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
+	var launched atomic.Bool
+	h := open(t, func(p *parts) {
+		f := runnerfake.New(p.Local.Runner)
+		f.Through(func(_ context.Context, name string, call func() error) error {
+			if err := call(); err != nil {
+				return err
+			}
+			switch {
+			case name == "Launch":
+				launched.Store(true)
+			case name == "Past" && launched.CompareAndSwap(true, false):
+				return job.Errorf(job.Unavailable, "unwell")
+			}
+			return nil
+		})
+		p.Local.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
+	})
+	id := h.submit(shell("exit 0"))
+	h.until(id, func(e job.Event) bool {
+		return e.State == job.Archiving && strings.Contains(e.Message, "what it left cannot be looked at: ")
+	})
+	if j := h.end(id); j.State != job.Finished || strings.Contains(h.history(id), "not known whether") {
+		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
+	}
+}

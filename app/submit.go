@@ -117,12 +117,15 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
-	const unknown = "it is not known whether the program was started: "
+	unknown := "it is not known whether the program was started: "
+	if r.Job.State == job.Archiving {
+		unknown = "the program has ended, and what it left cannot be looked at: "
+	}
 	if b := silent(&r.Job, err); b != nil {
 		b.Message = unknown + err.Error()
 		return engine.Block(b)
 	}
-	k.cfg.Log.Error("it is not known whether a program was started; asking again", "job", r.Job.ID, "error", err)
+	k.cfg.Log.Error("it is not known what a program has done; asking again", "job", r.Job.ID, "error", err)
 	select {
 	case <-ctx.Done():
 	case <-time.After(k.cfg.Grace):
