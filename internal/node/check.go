@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"path"
@@ -210,7 +209,7 @@ func (c *checking) try(ctx context.Context, sys *app.System, root string) {
 		System: sys, Root: root, Check: &c.SystemCheck, Wait: c.doc.CheckWait(), Resources: c.doc.Least(),
 		Remedy: func(step string, code job.Code) string { return remedy.Of(c.doc, step, code) },
 		Runner: func(ctx context.Context, spool, past string) (runner.Runner, error) {
-			return backends.runners[c.doc.Starts()](ctx, sys.Host, spool, past, slog.Default())
+			return backends.runners[c.doc.Starts()](ctx, sys.Host, spool, past, QuietLog)
 		},
 	}
 	try.Run(ctx)

@@ -408,7 +408,7 @@ func OpenReader(ctx context.Context, dir string) (*Node, error) {
 	if kind := job.KindOf(err); err != nil && kind != job.Corrupt && kind != job.Invalid {
 		return nil, errors.Join(err, n.Close())
 	}
-	far := newSystems(n.Store, machine, dir, slog.Default())
+	far := newSystems(n.Store, machine, dir, QuietLog)
 	n.free = append(n.free, far.Close)
 	n.Service = service.New(service.Config{
 		Store: n.Store, Broker: n.Bus, Principal: UserName(), Machine: machine,
@@ -444,7 +444,7 @@ func OpenAsking(ctx context.Context, dir string) (*Node, error) {
 	}
 	var c app.Config
 	if err == nil {
-		c, err = programs(ctx, dir, n.host, slog.Default())
+		c, err = programs(ctx, dir, n.host, QuietLog)
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())

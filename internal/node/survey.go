@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"os"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -15,7 +14,7 @@ func Survey(ctx context.Context, doc *job.System, dir, tenant string) (*survey.S
 	var h machine
 	var err error
 	if doc.Host.Kind == job.HostSSH {
-		h, err = backends.remote(doc, loginOf(dir, tenant, doc), nil, slog.Default())
+		h, err = backends.remote(doc, loginOf(dir, tenant, doc), nil, QuietLog)
 	} else {
 		h, err = backends.host(doc.Name, "", doc.Env, nil)
 	}
