@@ -80,7 +80,7 @@ type CodeInfo struct {
 	Code        Code
 	Raised      string // when, and by whom
 	Recoverable bool   // it may clear by itself
-	Remedy      string // what a user does next
+	Remedy      string // what a user does next; JOB is the job, NAME the system
 }
 
 // Codes documents every code, in the order of a job's life.
@@ -192,12 +192,11 @@ var Codes = []CodeInfo{
 		"which pawl show JOB names; correct what the message says before it is run again"},
 	{
 		FilesystemFull, "any copy: no space left on the file system", true,
-		"free space on the file system that the message names: the job goes on by itself then",
+		"free space on the file system that the message names",
 	},
 	{
 		FilesystemReadOnly, "any copy: the file system can only be read", true,
-		"find out why: a file system that meets errors of its disk may have turned so by itself; mount it anew, and " +
-			"the job goes on by itself",
+		"find out why: a file system that meets errors of its disk may have turned so by itself; then mount it anew",
 	},
 	{
 		DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false,
@@ -205,7 +204,7 @@ var Codes = []CodeInfo{
 	},
 	{MachineExhausted, "any state: the machine gives Pawl no further descriptor, process or memory (EMFILE, " +
 		"ENFILE, EAGAIN, ENOMEM, ENOBUFS)", true, "look at the limits of the user and of the service (ulimit -a; " +
-		"LimitNOFILE and TasksMax of its unit) and at what uses them up: the job goes on by itself then"},
+		"LimitNOFILE and TasksMax of its unit) and at what uses them up"},
 	{
 		SystemDisabled, "before a launch: the system was disabled", true,
 		"wait until it is enabled again (pawl enable system NAME), or run the job on another one",

@@ -164,11 +164,7 @@ func printGroup(out io.Writer, g *service.BlockedGroup) error {
 	}
 	row("tester", tester)
 	row("policy", term.Stages(g.Policy.Stages))
-	for _, i := range job.Codes {
-		if i.Code == g.Code {
-			row("what to do", i.Remedy)
-		}
-	}
+	row("what to do", target.Advice(g.Code, true, target.SystemOf(g)))
 	return w.Flush()
 }
 

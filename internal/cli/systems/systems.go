@@ -92,6 +92,9 @@ and apply it again, for a work folder, variables or a shell of its own.`,
 			case ssh == "":
 				s.Env = SlurmEnv()
 			case via == job.ViaOpenSSH:
+				if config != "" {
+					return term.Usagef("--ssh-config is for --via native: the ssh program goes by its own files")
+				}
 				s.Host = job.Host{Kind: job.HostSSH, Via: via, Address: ssh}
 			default:
 				if t, err = newTruster(cmd, yes); err != nil {

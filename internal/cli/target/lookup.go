@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"regexp"
@@ -59,15 +60,53 @@ const mostTyped = 40
 // plainWord matches what a shell takes for one word.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// Remedy says what to do about a job that ended, in words that can be typed.
+// Remedy says what to do about a job that ended or is blocked, in words that can be typed.
 func (at *Target) Remedy(ctx context.Context, j *job.Job) string {
+	var system string
+	switch {
+	case j.State == job.Blocked:
+		if g, err := at.BlockedBy(ctx, j.Group); err == nil { // else the advice is not so exact
+			system = SystemOf(&g)
+		}
+	case !bytes.Contains(j.Request, []byte("system://")): // else it may be about another one
+		system = far(j.Watch)
+	}
+	return strings.ReplaceAll(Advice(j.Code, j.State == job.Blocked, system), "JOB", at.Ref(ctx, j))
+}
+
+// Advice says what to do about a code. system is the one that it is about; empty: it is not known.
+func Advice(code job.Code, blocked bool, system string) string {
 	advice := "see pawl history JOB"
 	for _, i := range job.Codes {
-		if i.Code == j.Code {
-			advice = i.Remedy
+		if i.Code != code {
+			continue
+		}
+		advice = i.Remedy
+		if system != "" {
+			advice = strings.ReplaceAll(advice, "NAME", system)
+		}
+		if blocked {
+			advice += "; once that has cleared, what it blocks goes on by itself"
 		}
 	}
-	return strings.ReplaceAll(advice, "JOB", at.Ref(ctx, j))
+	return advice
+}
+
+// SystemOf returns the system that the condition of a group is about; empty: it is not known.
+func SystemOf(g *service.BlockedGroup) string {
+	if g.Params["kind"] == "system" {
+		return g.Params["name"]
+	}
+	return far(g.Params["watch"])
+}
+
+// far returns the system of a watch over programs, unless that is a machine of the service.
+func far(watch string) string {
+	system, _, there := strings.Cut(watch, "/")
+	if !there {
+		return ""
+	}
+	return system
 }
 
 // CompleteJob completes the argument JOB: the names of jobs, and their ids.
