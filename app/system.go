@@ -48,8 +48,13 @@ func (y *System) Argv(argv []string) []string {
 	if shell == nil {
 		shell = []string{"/bin/sh"}
 	}
-	return slices.Concat(shell, []string{"-c", y.Profile + "\nexec \"$@\"", shell[0]}, argv)
+	return slices.Concat(shell, []string{"-c", early + y.Profile + "\ntrap - EXIT\nexec \"$@\"", shell[0]}, argv)
 }
+
+// early has a shell fail that ends in the lines of a profile, as by exit 0: without its program there
+// is no success.
+const early = `trap 'echo "pawl: the profile of the system ended its shell before the program began" >&2; exit 125' EXIT
+`
 
 // TesterConnection is the name of the tester that asks the machine of a system, and ParamWatch that
 // of its parameter: the watch of the system.

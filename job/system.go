@@ -478,6 +478,9 @@ func (v *validation) work(work string) {
 	v.path("work", work)
 }
 
+// foreign are shells that do not know "$@", the program and its arguments.
+var foreign = []string{"csh", "tcsh", "fish", "elvish", "nu", "pwsh", "rc", "xonsh"}
+
 func (v *validation) shell(shell []string) {
 	v.many("shell", len(shell), maxShell)
 	for i, word := range shell {
@@ -485,6 +488,9 @@ func (v *validation) shell(shell []string) {
 		switch {
 		case i == 0 && !shellRE.MatchString(word), i == 0 && word[0] != '/' && strings.Contains(word, "/"):
 			v.add(at, word, "is no shell", "give a name such as bash, or an absolute path")
+		case i == 0 && slices.Contains(foreign, path.Base(word)):
+			v.add(at, word, "is a shell that cannot read what sh does", "give sh, bash, dash, ksh or zsh; the login "+
+				"shell of the account may be any")
 		case !readable(word):
 			v.add(at, word, "has control or invisible characters", "use printable characters")
 		case len(word) > maxPathLength:

@@ -84,7 +84,7 @@ func TestSystemIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, doc := range [][]byte{
 		ssh(t, map[string]any{"work": "/scratch/ada", "files": []string{"/", "/data/set 1"}}, nil),
-		ssh(t, map[string]any{"work": "${SCRATCH}/$USER", "shell": []string{"/bin/csh"}}, nil),
+		ssh(t, map[string]any{"work": "${SCRATCH}/$USER", "shell": []string{"/bin/ksh"}}, nil),
 		ssh(t, map[string]any{
 			"env":     map[string]string{"A": "two\nlines"},
 			"profile": "module load gcc\nulimit -c 0\n",
@@ -290,6 +290,13 @@ func TestSystemIsRefused(t *testing.T) {
 		{
 			"no shell", ssh(t, map[string]any{"shell": []string{""}}, nil),
 			[]job.Problem{{"shell[0]", "", "is no shell", notShell}},
+		},
+		{
+			"a shell of another kind", ssh(t, map[string]any{"shell": []string{"/bin/fish"}}, nil),
+			[]job.Problem{{
+				"shell[0]", "/bin/fish", "is a shell that cannot read what sh does",
+				"give sh, bash, dash, ksh or zsh; the login shell of the account may be any",
+			}},
 		},
 		{
 			"a shell in some folder", ssh(t, map[string]any{"shell": []string{"bin/sh"}}, nil),
