@@ -34,6 +34,9 @@ type Survey struct {
 	Submit   int    // how many jobs Slurm takes of the user at once; 0: any number
 }
 
+// maxTasks is the most that a document can say.
+const maxTasks = 1_000_000
+
 // patience bounds each command.
 const patience = 20 * time.Second
 
@@ -105,8 +108,15 @@ func read(said []string) *Survey {
 		}
 		largest := nodes[name]
 		most := job.Resources{
-			Nodes: least(number(p["MaxNodes"]), number(p["TotalNodes"])), Cores: largest.cores, GPUs: largest.gpus,
-			Memory: largest.memory, Minutes: minutes(p["MaxTime"]),
+			Nodes: least(number(p["MaxNodes"]), number(p["TotalNodes"])), Tasks: number(p["TotalCPUs"]),
+			Cores: least(largest.cores, number(p["MaxCPUsPerNode"])), GPUs: largest.gpus,
+			Memory: least(largest.memory, job.Bytes(number(p["MaxMemPerNode"]))<<20), Minutes: minutes(p["MaxTime"]),
+		}
+		if most.Nodes > 0 { // each has at most so many cores
+			most.Tasks = least(most.Tasks, most.Nodes*most.Cores)
+		}
+		if most.Tasks > maxTasks {
+			most.Tasks = 0
 		}
 		part := job.Partition{Name: name, Jobs: min(least(bounds[name], qos[p["QoS"]]), job.MaxTurns)}
 		if most.Nodes > 0 || most.Cores > 0 || most.Memory > 0 || most.GPUs > 0 || most.Minutes > 0 {
@@ -169,6 +179,10 @@ func (s *Survey) closed(p map[string]string, groups []string) string {
 		return "only these groups may use it: " + p["AllowGroups"]
 	case !open(allowed) && len(s.Accounts) > 0 && !among(allowed, s.Accounts...):
 		return "only these accounts may use it: " + allowed
+	case len(s.Accounts) > 0 && allowed == "" && !slices.ContainsFunc(s.Accounts, func(one string) bool {
+		return !among(p["DenyAccounts"], one)
+	}):
+		return "these accounts may not use it: " + p["DenyAccounts"]
 	case p["State"] == "INACTIVE":
 		return "it is inactive"
 	}
@@ -215,7 +229,7 @@ func number(s string) int {
 }
 
 // least returns the smaller of two bounds; 0: there is none.
-func least(a, b int) int {
+func least[T int | job.Bytes](a, b T) T {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

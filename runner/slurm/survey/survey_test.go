@@ -41,7 +41,7 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := job.Resources{Nodes: 1, Cores: 64, Memory: 20000 << 20}
+	node := job.Resources{Nodes: 1, Tasks: 64, Cores: 64, Memory: 20000 << 20}
 	short, drained := node, node
 	short.Minutes, drained.Minutes = 26*60+30, 60
 	want := &Survey{
@@ -84,17 +84,27 @@ func TestRead(t *testing.T) {
 		"SLURM_VERSION = 24.05.1\nClusterName = big\nAccountingStorageType = (null)\nAccountingStorageEnforce = none\n",
 		"PartitionName=gpu AllowGroups=gpuusers,ops Default=NO MaxNodes=8 MaxTime=2-00:00:00 RootOnly=NO State=UP TotalNodes=4\n" +
 			"PartitionName=admin RootOnly=YES State=UP\nPartitionName=old AllowGroups=ALL State=INACTIVE\n" +
-			"PartitionName=main Default=YES MaxNodes=UNLIMITED MaxTime=UNLIMITED State=UP TotalNodes=100\n",
-		"gpu|64|512000|gpu:a100:4(S:0-1),gpu:v100:2\ngpu|48+|256000+|(null)\nmain|128|1000|(null)\n",
-		"users gpuusers\n", "", "", "",
+			"PartitionName=main Default=YES MaxNodes=UNLIMITED MaxTime=UNLIMITED State=UP TotalCPUs=12800 TotalNodes=100\n" +
+			"PartitionName=part MaxNodes=2 MaxCPUsPerNode=40 TotalCPUs=12800 TotalNodes=100 MaxMemPerNode=500\n" +
+			"PartitionName=huge TotalCPUs=1200000 MaxMemPerNode=UNLIMITED\n" +
+			"PartitionName=other DenyAccounts=lab,root\nPartitionName=mine DenyAccounts=root\n",
+		"gpu|64|512000|gpu:a100:4(S:0-1),gpu:v100:2\ngpu|48+|256000+|(null)\nmain|128|1000|(null)\n" +
+			"part|128|1000|(null)\nhuge|128|1000|(null)\n",
+		"users gpuusers\n", "lab||\n", "", "",
 	})
 	want := &Survey{
 		Version: "24.05.1", Cluster: "big", Partition: "main",
 		Partitions: []job.Partition{
-			{Name: "main", Most: &job.Resources{Nodes: 100, Cores: 128, Memory: 1000 << 20}},
-			{Name: "gpu", Most: &job.Resources{Nodes: 4, Cores: 64, GPUs: 6, Memory: 512000 << 20, Minutes: 2880}},
+			{Name: "main", Most: &job.Resources{Nodes: 100, Tasks: 12800, Cores: 128, Memory: 1000 << 20}},
+			{Name: "gpu", Most: &job.Resources{Nodes: 4, Tasks: 256, Cores: 64, GPUs: 6, Memory: 512000 << 20, Minutes: 2880}},
+			{Name: "part", Most: &job.Resources{Nodes: 2, Tasks: 80, Cores: 40, Memory: 500 << 20}},
+			{Name: "huge", Most: &job.Resources{Cores: 128, Memory: 1000 << 20}},
+			{Name: "mine"},
 		},
-		Closed: []string{"admin: only root may use it", "old: it is inactive"},
+		Closed: []string{
+			"admin: only root may use it", "old: it is inactive", "other: these accounts may not use it: lab,root",
+		},
+		Accounts: []string{"lab"},
 	}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
