@@ -261,7 +261,8 @@ func (s *program) verdict() job.Entry {
 	case s.progress.Cause == job.SchedulerRejected:
 		return job.Entry{Code: s.progress.Cause, Message: "refused: " + s.progress.Said}
 	case s.progress.Cause != "":
-		return job.Entry{Code: s.progress.Cause, Message: name + " was ended by the scheduler: " + s.progress.Said}
+		// The job, not the program: that may not have begun.
+		return job.Entry{Code: s.progress.Cause, Message: "the scheduler ended it: " + s.progress.Said}
 	case s.progress.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
 		return job.Entry{
 			Code: job.TimeLimit,

@@ -106,8 +106,12 @@ func TestWhatSchedulersDo(t *testing.T) {
 				}}
 			})
 			id := h.submit(scripted("exit 3"))
-			if j := h.end(id); j.Code != c.code || j.Launch != c.launches || j.Attempt != 1 {
+			j := h.end(id)
+			if j.Code != c.code || j.Launch != c.launches || j.Attempt != 1 {
 				t.Errorf("%s %s %s, launch %d", j.State, j.Code, j.Message, j.Launch)
+			}
+			if c.status.Cause != "" && j.Message != c.says { // nothing of the program: it may not have begun
+				t.Errorf("it ends with %q", j.Message)
 			}
 			if got := h.history(id); !strings.Contains(got, c.says) {
 				t.Errorf("no %q in\n%s", c.says, got)

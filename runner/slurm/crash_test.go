@@ -164,6 +164,56 @@ func TestALaunchThatCanNeverBegin(t *testing.T) {
 	}
 }
 
+// What a partition does not take can never begin, unless another one takes it.
+func TestWhatAPartitionDoesNotTake(t *testing.T) {
+	b := newBench(t, testenv.OwnSlurm(t)) // others need its node
+	b.do(t, "scontrol", "update", "PartitionName=short", "MaxMemPerNode=1000")
+	k, p := b.newJob(t, "true")
+	p.Resources = job.Resources{Partition: "short", Minutes: 1, Memory: 2000 << 20}
+	h := b.launch(t, k, p)
+	var s runner.Status
+	until(t, "it is lost", func() bool { s = b.status(t, h); return s.State == runner.Lost })
+	if s.Cause != job.SchedulerRejected || !strings.Contains(s.Said, "resources.memory is more than the partition gives") {
+		t.Errorf("%+v", s)
+	}
+
+	k, p = b.newJob(t, "sleep 600")
+	p.Resources = job.Resources{Exclusive: true}
+	first := b.launch(t, k, p)
+	until(t, "the node is full", func() bool { return !b.status(t, first).Started.IsZero() })
+	k, p = b.newJob(t, "true")
+	p.Resources = job.Resources{Partition: "debug,short", Minutes: 30}
+	h = b.launch(t, k, p)
+	until(t, "Slurm tells of the short one", func() bool {
+		if s = b.status(t, h); s.State != runner.Queued {
+			t.Fatalf("%+v", s)
+		}
+		return strings.HasSuffix(s.Reason, ": one of them does not take it (PartitionTimeLimit)")
+	})
+	if err := b.runner.Kill(t.Context(), first, 0); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has run", func() bool { s = b.status(t, h); return s.State == runner.Ended && s.End.Code == 0 })
+}
+
+// A program that somebody has suspended in Slurm runs, and its reason says so.
+func TestSuspended(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "until [ -e go ]; do sleep 0.1; done")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() })
+	b.do(t, "scontrol", "suspend", idOf(t, b, h))
+	until(t, "it is said", func() bool {
+		s := b.status(t, h)
+		return s.State == runner.Active && strings.Contains(s.Reason, " is suspended in partition debug on ")
+	})
+	b.do(t, "scontrol", "resume", idOf(t, b, h))
+	if err := os.WriteFile(p.Dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has ended", func() bool { s := b.status(t, h); return s.State == runner.Ended && s.End.Code == 0 })
+}
+
 // What Slurm refuses is told in its words, and nothing of it is under way.
 func TestARequestThatIsRefused(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))

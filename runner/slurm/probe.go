@@ -191,7 +191,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 	case there && w.Phase() == squeue.Waits && !news && w.Never():
 		return r.reject(ctx, l, w)
 	case there && w.Phase() == squeue.Waits && !news:
-		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Vague: w.Vague(), Expected: w.Start}, nil
+		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Vague: w.Vague(), Expected: w.Expected()}, nil
 	case there && w.Phase() == squeue.Runs:
 		return runner.Status{State: runner.Active, Reason: w.Running(), Started: w.Start}, nil
 	}

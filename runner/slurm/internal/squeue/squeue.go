@@ -170,10 +170,36 @@ var causes = map[string]job.Code{
 // Vague reports whether Slurm does not say why a job waits: it has not looked at it yet.
 func (w Row) Vague() bool { return w.Reason == "" || w.Reason == "None" }
 
-// Never reports whether Slurm has accepted a job that can never begin.
+// Never reports whether Slurm has accepted a job that can never begin: it asks for what its
+// partition gives to no job, or for more than a QOS or an account gives to one. Of several
+// partitions another one may take it: the reason is that of the one at which Slurm looked last.
 func (w Row) Never() bool {
-	return w.Reason == "PartitionTimeLimit" || w.Reason == "PartitionNodeLimit"
+	switch {
+	case w.several():
+		return false
+	case w.Reason == "PartitionTimeLimit", w.Reason == "PartitionNodeLimit", w.Reason == "MaxMemPerLimit":
+		return true
+	}
+	return (w.ofQOS() || w.ofAccount()) && strings.Contains(w.Reason, "PerJob")
 }
+
+// Expected returns when a job that waits is expected to begin; zero: it is not known. Slurm tells a
+// time also of a job that is held.
+func (w Row) Expected() time.Time {
+	if w.held() {
+		return time.Time{}
+	}
+	return w.Start
+}
+
+// held reports whether a job waits until somebody lets it go on, such as "job requeued in held state".
+func (w Row) held() bool { return strings.Contains(strings.ToLower(w.Reason), "held") }
+
+// several reports whether any of several partitions may run the job.
+func (w Row) several() bool { return strings.Contains(w.Partition, ",") }
+
+func (w Row) ofQOS() bool     { return strings.HasPrefix(w.Reason, "QOS") }
+func (w Row) ofAccount() bool { return strings.HasPrefix(w.Reason, "Assoc") }
 
 // String says it for people.
 func (w Row) String() string {
@@ -193,6 +219,9 @@ func (w Row) String() string {
 // Running says where a job runs.
 func (w Row) Running() string {
 	s := "Slurm job " + w.ID
+	if w.State == "SUSPENDED" || w.State == "STOPPED" {
+		s += " is suspended" // in the middle: no reason begins with another one
+	}
 	if w.Partition != "" {
 		s += " in partition " + w.Partition
 	}
@@ -208,12 +237,25 @@ func (w Row) Running() string {
 // Waiting says why a job waits.
 func (w Row) Waiting() string {
 	s := "Slurm job " + w.ID + " in partition " + w.Partition + " waits"
-	switch why := reasons[w.Reason]; {
+	word, more, _ := strings.Cut(w.Reason, ", ") // such as ReqNodeNotAvail, UnavailableNodes:node[01-04]
+	why := reasons[word]
+	if why != "" && more != "" && !strings.Contains(word, " ") {
+		why += " (" + more + ")"
+	}
+	switch {
+	case why == "" && w.held():
+		s += " because it is held (" + w.Reason + "): scontrol release lets it go on"
+	case w.several() && strings.Contains(why, "cannot run"):
+		s += ": one of them does not take it (" + w.Reason + ")"
 	case why != "":
 		s += " " + why
-	case strings.HasPrefix(w.Reason, "QOS"):
+	case w.Never() && w.ofQOS():
+		s += " and cannot run: it asks for more than its QOS gives to one job (" + w.Reason + ")"
+	case w.Never():
+		s += " and cannot run: it asks for more than its account gives to one job (" + w.Reason + ")"
+	case w.ofQOS():
 		s += " because of a limit of its QOS (" + w.Reason + ")"
-	case strings.HasPrefix(w.Reason, "Assoc"), strings.HasPrefix(w.Reason, "Max"):
+	case w.ofAccount():
 		s += " because of a limit of its account (" + w.Reason + ")"
 	case !w.Vague():
 		s += " (" + w.Reason + ")"
@@ -223,19 +265,22 @@ func (w Row) Waiting() string {
 
 // reasons are the most frequent reasons of squeue(1) in words.
 var reasons = map[string]string{
-	"Resources":              "for free resources",
-	"Priority":               "behind jobs of higher priority",
-	"BeginTime":              "for the time at which it may begin",
-	"Dependency":             "for another job",
-	"JobHeldUser":            "because it is held: scontrol release lets it go on",
-	"JobHeldAdmin":           "because an administrator holds it",
-	"Licenses":               "for a license",
-	"Reservation":            "for its reservation",
-	"ReqNodeNotAvail":        "for nodes that are not available",
+	"Resources":                       "for free resources",
+	"Priority":                        "behind jobs of higher priority",
+	"BeginTime":                       "for the time at which it may begin",
+	"Dependency":                      "for another job",
+	"JobHeldUser":                     "because it is held: scontrol release lets it go on",
+	"JobHeldAdmin":                    "because an administrator holds it",
+	"Licenses":                        "for a license",
+	"Reservation":                     "for its reservation",
+	"ReqNodeNotAvail":                 "for nodes that are not available",
+	"Nodes required for job are DOWN": "for nodes that are down, drained or reserved for jobs of a higher partition",
+
 	"PartitionDown":          "because the partition is down",
 	"PartitionInactive":      "because the partition is inactive",
 	"PartitionTimeLimit":     "and cannot run: resources.minutes is more than the partition gives",
-	"PartitionNodeLimit":     "and cannot run: resources.nodes is more than the partition gives",
+	"PartitionNodeLimit":     "and cannot run: resources.nodes is more than the partition gives, or fewer",
+	"MaxMemPerLimit":         "and cannot run: resources.memory is more than the partition gives",
 	"PartitionConfig":        "and cannot run as the partition is: it asks for more than there is",
 	"QOSMaxJobsPerUserLimit": "until fewer jobs of this user run",
 	"AssocMaxJobsLimit":      "until fewer jobs of this account run",

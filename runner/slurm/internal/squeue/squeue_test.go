@@ -64,9 +64,61 @@ func TestWords(t *testing.T) {
 		Row{ID: "7", Partition: "long", Reason: "AssocGrpGRES"}.Waiting(): "Slurm job 7 in partition long waits because of " +
 			"a limit of its account (AssocGrpGRES)",
 		Row{ID: "7", Partition: "long", Reason: "Prolog"}.Waiting(): "Slurm job 7 in partition long waits (Prolog)",
+		Row{ID: "7", Partition: "long", Reason: "QOSMaxWallDurationPerJobLimit"}.Waiting(): "Slurm job 7 in partition long " +
+			"waits and cannot run: it asks for more than its QOS gives to one job (QOSMaxWallDurationPerJobLimit)",
+		Row{ID: "7", Partition: "long", Reason: "job requeued in held state"}.Waiting(): "Slurm job 7 in partition long " +
+			"waits because it is held (job requeued in held state): scontrol release lets it go on",
+		Row{ID: "7", Partition: "long", Reason: "ReqNodeNotAvail, UnavailableNodes:n[1-2]"}.Waiting(): "Slurm job 7 in partition " +
+			"long waits for nodes that are not available (UnavailableNodes:n[1-2])",
+		Row{ID: "7", Partition: "long", Reason: "Nodes required for job are DOWN, DRAINED or reserved for jobs in"}.Waiting(): "" +
+			"Slurm job 7 in partition long waits for nodes that are down, drained or reserved for jobs of a higher partition",
+		Row{ID: "7", Partition: "long", Reason: "MaxBurst"}.Waiting(): "Slurm job 7 in partition long waits (MaxBurst)",
+		Row{ID: "7", Partition: "a,b", Reason: "PartitionTimeLimit"}.Waiting(): "Slurm job 7 in partition a,b waits: " +
+			"one of them does not take it (PartitionTimeLimit)",
+		Row{ID: "7", Partition: "long", State: "SUSPENDED", Nodes: "n1"}.Running(): "Slurm job 7 is suspended in partition " +
+			"long on n1",
 	} {
 		if got != want {
 			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// Of a job that is held nobody knows when it begins.
+func TestExpected(t *testing.T) {
+	at := time.Unix(1795844903, 0)
+	for reason, want := range map[string]time.Time{
+		"Resources": at, "BeginTime": at, "JobHeldUser": {}, "JobHeldAdmin": {}, "job requeued in held state": {},
+		"launch failed requeued held": {},
+	} {
+		if got := (Row{Reason: reason, Start: at}).Expected(); !got.Equal(want) {
+			t.Errorf("%s: %v", reason, got)
+		}
+	}
+}
+
+// What can never begin is told from what waits for others, or for an administrator.
+func TestNever(t *testing.T) {
+	for _, never := range []Row{
+		{Partition: "a", Reason: "PartitionTimeLimit"}, {Partition: "a", Reason: "PartitionNodeLimit"},
+		{Partition: "a", Reason: "MaxMemPerLimit"}, {Partition: "a", Reason: "QOSMaxWallDurationPerJobLimit"},
+		{Partition: "a", Reason: "QOSMaxMemoryPerJob"}, {Partition: "a", Reason: "AssocMaxCpuMinutesPerJobLimit"},
+		{Partition: "a", Reason: "AssocMaxGRESPerJob"},
+	} {
+		if !never.Never() {
+			t.Errorf("%s is said to begin", never.Reason)
+		}
+	}
+	for _, waits := range []Row{
+		{Partition: "a"}, {Partition: "a", Reason: "Resources"}, {Partition: "a", Reason: "PartitionDown"},
+		{Partition: "a", Reason: "PartitionConfig"}, {Partition: "a", Reason: "BadConstraints"},
+		{Partition: "a", Reason: "QOSMaxJobsPerUserLimit"}, {Partition: "a", Reason: "AssocGrpCpuLimit"},
+		{Partition: "a", Reason: "QOSMaxCpuPerUserLimit"}, {Partition: "a", Reason: "AssocMaxJobsLimit"},
+		{Partition: "a", Reason: "JobHeldUser"}, {Partition: "a,b", Reason: "PartitionTimeLimit"},
+		{Partition: "b,a", Reason: "QOSMaxWallDurationPerJobLimit"},
+	} {
+		if waits.Never() {
+			t.Errorf("%q in partition %s is said never to begin", waits.Reason, waits.Partition)
 		}
 	}
 }
