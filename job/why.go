@@ -81,7 +81,7 @@ func (j *Job) Stands(now time.Time, served bool) string {
 		case j.Wish == WishPause:
 			return "its program is suspended"
 		case !served:
-			return "its program runs, or has ended meanwhile"
+			return j.Unwatched()
 		case j.State == Queued:
 			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
 		case j.Message != "":
@@ -92,4 +92,12 @@ func (j *Job) Stands(now time.Time, served bool) string {
 		return "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
 	}
 	return j.Message
+}
+
+// Unwatched says how a job does whose program nobody looks after: it goes on by itself.
+func (j *Job) Unwatched() string {
+	if j.State == Queued {
+		return "the scheduler of its system has it, or has run it meanwhile"
+	}
+	return "its program runs, or has ended meanwhile"
 }

@@ -478,7 +478,7 @@ func (g *Gone) why(v *View, among string) string {
 	case job.Worker:
 		return "was in the hands of a process of " + is
 	case job.Monitor:
-		return "its program runs, or has ended meanwhile, on " + is
+		return v.Unwatched() + ", on " + is
 	}
 	return v.Why + "; it belongs to " + is
 }

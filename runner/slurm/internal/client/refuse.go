@@ -41,7 +41,7 @@ var nos = []no{
 	{says(`feature`), job.SchedulerRejected, "constraint"},
 	{says(`partition`), job.SchedulerRejected, "partition"},
 	{says(`node configuration`), job.SchedulerRejected, "nodes, cores, memory, gpus or constraint"},
-	{says(`unrecognized option|Invalid --|invalid option|node name`), job.SchedulerRejected, "options"},
+	{says(`--[a-z]|invalid option|node name|dependency|time-min`), job.SchedulerRejected, "options"},
 }
 
 // policy begins what sbatch says of all limits of accounting, after the name of the limit. Old
@@ -58,7 +58,7 @@ var silence = says(`unable to contact|timed out|connection|communication|socket|
 // refusal returns why sbatch submitted nothing: a [runner.Refused] if the request is wrong, else a
 // [host.Trouble]. It may have submitted all the same if that is SCHEDULER_UNAVAILABLE.
 func refusal(ask map[string]string, a answer) error {
-	said := strings.ReplaceAll(a.errs, "sbatch: error: ", "")
+	said := strings.NewReplacer("sbatch: error: ", "", "sbatch: fatal: ", "").Replace(a.errs)
 	words, _, limited := strings.Cut(said, policy)
 	all := nos
 	if limited {

@@ -31,6 +31,11 @@ func TestRefusals(t *testing.T) {
 		"sbatch: error: Invalid generic resource (gres) specification":                                                          "gpus",
 		"sbatch: error: Memory specification can not be satisfied; " + failed + "Requested node configuration is not available": "memory",
 		"sbatch: unrecognized option '--nosuch'; Try \"sbatch --help\" for more information":                                    "options",
+		"sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.":                                        "options",
+		"sbatch: error: unrecognized --hint argument \"foo\", see --hint=help":                                                  "options",
+		"sbatch: error: Invalid numeric value \"0\" for --ntasks-per-node.":                                                     "options",
+		failed + "Job dependency problem":                                                                                       "options",
+		failed + "Invalid time-min specification (exceeds job's time or other limits)":                                          "options",
 		"sbatch: error: QOSMaxWallDurationPerJobLimit; " + violates:                                                             "minutes",
 		"sbatch: error: AssocMaxNodePerJobLimit; " + violates:                                                                   "nodes",
 		failed + "I do not like it":                                                                                             "-",
@@ -52,6 +57,9 @@ func TestRefusals(t *testing.T) {
 		err := refusal(Ask(&job.Resources{Partition: "p"}), answer{errs: said, code: 1})
 		if r, ok := errors.AsType[*runner.Refused](err); ok {
 			got = "-"
+			if strings.Contains(r.Said, "error: ") || strings.Contains(r.Said, "fatal: ") {
+				t.Errorf("it says %q", r.Said)
+			}
 			if r.Field != "" {
 				got = strings.TrimPrefix(r.Field, "resources.")
 			}
