@@ -37,7 +37,12 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	if quiet, err := r.quiet(ctx, l); err != nil || quiet {
+	quiet, err := r.quiet(ctx, l)
+	again := false
+	if err == nil && quiet {
+		again, err = r.again(ctx, l)
+	}
+	if err != nil || quiet && !again {
 		return err
 	}
 	// No later run starts the program. Without the folder none can.
@@ -52,14 +57,22 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	if !begun {
+	if !begun || again {
 		return r.client.Cancel(ctx, l.Name, "")
 	}
+	s, err := r.queue.look(ctx, r.cfg.Soon)
+	if err != nil {
+		return err
+	}
 	forced := time.Now().Add(grace)
-	if grace > 0 {
-		if err := r.client.Cancel(ctx, l.Name, "--signal=TERM --full"); err != nil {
-			return err
-		}
+	switch w, there := s.Find(l.Name); {
+	case w.Suspended(), there && w.Phase() == squeue.Waits: // Slurm lets it have no other signal
+		err = r.client.Cancel(ctx, l.Name, "")
+	case grace > 0:
+		err = r.client.Cancel(ctx, l.Name, "--signal=TERM --full")
+	}
+	if err != nil {
+		return err
 	}
 	var sent time.Time // when it was told last to end it by force
 	waits := false     // its next run
@@ -115,6 +128,20 @@ func (r *Runner) quiet(ctx context.Context, l *launch) (bool, error) {
 	}
 	w, there := s.Find(l.Name)
 	return there && w.Phase() != squeue.Runs || !there && r.queue.missing(s, l), nil
+}
+
+// again reports whether Slurm will run a launch again that has told an end.
+func (r *Runner) again(ctx context.Context, l *launch) (bool, error) {
+	end, err := r.end(ctx, l)
+	if err != nil || end == nil || !doubtful(end) {
+		return false, err
+	}
+	s, err := r.queue.look(ctx, min(r.cfg.Soon, max(0, time.Since(end.Ended))))
+	if err != nil {
+		return false, err
+	}
+	w, there := s.Find(l.Name)
+	return there && w.Phase() == squeue.Waits, nil
 }
 
 // force has a launch end by force: by its script, or by Slurm.

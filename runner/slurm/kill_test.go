@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // stays is a program that ignores SIGTERM, with a part in another session, where Slurm does not
@@ -96,4 +98,45 @@ func TestScancelOfWhatIsEnding(t *testing.T) {
 	if err := b.runner.Kill(t.Context(), h, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A job that somebody has suspended in Slurm takes no signal. It is ended all the same.
+func TestKillOfASuspendedJob(t *testing.T) {
+	for _, grace := range []time.Duration{0, time.Second} {
+		t.Run(grace.String(), func(t *testing.T) {
+			b := newBench(t, testenv.Slurm(t))
+			k, p := b.newJob(t, "echo $$ >pid; exec sleep 600")
+			h := b.launch(t, k, p)
+			until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() && read(p.Dir+"/pid") != "" })
+			pid, err := strconv.Atoi(strings.TrimSpace(read(p.Dir + "/pid")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.do(t, "scontrol", "suspend", idOf(t, b, h))
+			until(t, "it is suspended", func() bool { return strings.Contains(b.status(t, h).Reason, "suspended") })
+			if err := b.runner.Kill(t.Context(), h, grace); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "its program is gone", func() bool { return syscall.Kill(pid, 0) != nil })
+			until(t, "it is over", func() bool { return b.status(t, h).State == runner.Ended })
+		})
+	}
+}
+
+// A job that Slurm is to run again has told an end. It is taken out of the queue.
+func TestKillOfARerunThatWaits(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "sleep 600")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() })
+	b.do(t, "scontrol", "requeuehold", idOf(t, b, h))
+	until(t, "it waits", func() bool { return b.status(t, h).State == runner.Queued })
+	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.runner.find(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is out of the queue", func() bool { return b.do(t, "squeue", "-h", "-n", l.Name) == "" })
 }

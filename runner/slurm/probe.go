@@ -32,9 +32,12 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spoo
 	if !slices.ContainsFunc(ends, doubtful) {
 		return all, nil
 	}
-	s, err := r.queue.look(ctx, r.cfg.Soon)
-	if err != nil {
-		return all, ctx.Err() // then they are told without a cause
+	s, _ := r.queue.look(ctx, r.cfg.Soon)
+	if ctx.Err() != nil {
+		return all, ctx.Err()
+	}
+	if s == nil {
+		s = &snapshot{}
 	}
 	r.accounted(ctx, func() (open bool) {
 		for i, e := range ends {
@@ -61,11 +64,11 @@ func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
 	}
 }
 
-// early reports whether Slurm may yet tell why an end came: it was asked before the end, or takes
-// the job for one that runs.
+// early reports whether Slurm may yet tell why an end came: it has answered nothing since the end, or
+// takes the job for one that runs.
 func (s *snapshot) early(e *runner.End, name string) bool {
 	w, there := s.Find(name)
-	return doubtful(e) && time.Since(e.Ended) < maxDoubt && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs)
+	return doubtful(e) && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs && time.Since(e.Ended) < maxDoubt)
 }
 
 // hasBegun notes that a launch has begun, until squeue is asked again.
@@ -126,8 +129,11 @@ func (r *Runner) look(ctx context.Context, s *snapshot, h runner.Handle, away bo
 	if st, err = r.state(ctx, s, &l); err != nil {
 		return st, false, fmt.Errorf("probe %s: %w", h.Key, err)
 	}
-	if away && st.State == runner.Queued {
+	switch {
+	case away && st.State == runner.Queued:
 		st.Reason, st.Expected, st.Vague = silent(st.Reason), time.Time{}, false
+	case away && st.State == runner.Active && st.End != nil:
+		st.Reason = "Slurm does not answer whether it has ended Slurm job " + l.ID
 	}
 	if l.record.Usage.MaxRSS > 0 && st.State != runner.Active && st.State != runner.Unknown {
 		st.Usage = &l.record.Usage

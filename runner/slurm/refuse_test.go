@@ -94,3 +94,53 @@ func TestReasonWhileSlurmIsAway(t *testing.T) {
 	}
 	until(t, "it says why again", func() bool { return strings.HasPrefix(b.status(t, h).Reason, "Slurm job ") })
 }
+
+// Somebody who comes back while Slurm is away does not know whether an end that Slurm may have caused
+// is that of the job: it may run again.
+func TestAnEndWhileSlurmIsAway(t *testing.T) {
+	away := t.TempDir() + "/away"
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", "[ ! -e "+away+` ] || exit 1; exec %s "$@"`))
+	k, p := b.newJob(t, "sleep 600")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() })
+	b.do(t, "scontrol", "requeuehold", idOf(t, b, h))
+	until(t, "it waits", func() bool { return b.status(t, h).State == runner.Queued })
+	if err := os.WriteFile(away, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), b.runner.cfg) // another process
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.runner = r
+	b.Runner = r
+	s := b.status(t, h)
+	if s.State != runner.Active || !strings.HasPrefix(s.Reason, "Slurm does not answer whether it has ended Slurm job ") {
+		t.Errorf("%+v", s)
+	}
+	if err := os.Remove(away); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is known to wait", func() bool { return b.status(t, h).State == runner.Queued })
+}
+
+// However long ago an end was, what Slurm has said before tells nothing of it.
+func TestEarly(t *testing.T) {
+	now := time.Now()
+	end := &runner.End{Asked: true, Ended: now.Add(-time.Hour)}
+	for name, c := range map[string]struct {
+		s    snapshot
+		end  *runner.End
+		want bool
+	}{
+		"never asked":             {snapshot{}, end, true},
+		"asked before":            {snapshot{at: now.Add(-2 * time.Hour)}, end, true},
+		"asked since":             {snapshot{at: now}, end, false},
+		"it ended by itself":      {snapshot{}, &runner.End{Ended: now}, false},
+		"asked since, and is new": {snapshot{at: now.Add(time.Second)}, &runner.End{Asked: true, Ended: now}, false},
+	} {
+		if got := c.s.early(c.end, "NONE"); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

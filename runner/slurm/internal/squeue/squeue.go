@@ -152,6 +152,9 @@ func (w Row) Phase() Phase {
 	return Runs
 }
 
+// Suspended reports whether Slurm has stopped the processes of a job.
+func (w Row) Suspended() bool { return w.State == "SUSPENDED" || w.State == "STOPPED" }
+
 // Cause returns why Slurm itself has ended a job; "": it has not.
 func (w Row) Cause() job.Code { return causes[w.State] }
 
@@ -219,7 +222,7 @@ func (w Row) String() string {
 // Running says where a job runs.
 func (w Row) Running() string {
 	s := "Slurm job " + w.ID
-	if w.State == "SUSPENDED" || w.State == "STOPPED" {
+	if w.Suspended() {
 		s += " is suspended" // in the middle: no reason begins with another one
 	}
 	if w.Partition != "" {
