@@ -373,6 +373,14 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
+// A program that has removed the folder of its notes before sbatch answers was launched.
+func TestNotesAreRemovedEarly(t *testing.T) {
+	gone := t.TempDir() + "/gone"
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@"; until [ -e `+gone+` ]; do sleep 0.05; done`))
+	k, p := b.newJob(t, "rm -rf .pawl; : >"+gone)
+	b.launch(t, k, p)
+}
+
 // A program that ended by itself does not run again, whatever Slurm does.
 func TestNotRunAgain(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))

@@ -237,5 +237,9 @@ func (r *Runner) answered(ctx context.Context, o *order, id string, err error) e
 	}
 	// Whoever settles at this moment may have revoked it: then the job will find that out. After a
 	// power failure that has taken the name Slurm is asked.
-	return r.QuickLinkOnce(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
+	err = r.QuickLinkOnce(ctx, o.Names, "submitted", "submitted "+o.Token+" "+o.ID, o.Of("settled"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the program has begun, and has removed the folder
+	}
+	return err
 }

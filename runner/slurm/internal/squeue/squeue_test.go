@@ -100,9 +100,12 @@ func TestExpected(t *testing.T) {
 // What can never begin is told from what waits for others, or for an administrator.
 func TestNever(t *testing.T) {
 	for _, never := range []Row{
-		{Partition: "a", Reason: "PartitionTimeLimit"}, {Partition: "a", Reason: "PartitionNodeLimit"},
-		{Partition: "a", Reason: "MaxMemPerLimit"}, {Partition: "a", Reason: "QOSMaxWallDurationPerJobLimit"},
-		{Partition: "a", Reason: "QOSMaxMemoryPerJob"}, {Partition: "a", Reason: "AssocMaxCpuMinutesPerJobLimit"},
+		{Partition: "a", Reason: "PartitionTimeLimit"},
+		{Partition: "a", Reason: "PartitionNodeLimit"},
+		{Partition: "a", Reason: "MaxMemPerLimit"},
+		{Partition: "a", Reason: "QOSMaxWallDurationPerJobLimit"},
+		{Partition: "a", Reason: "QOSMaxMemoryPerJob"},
+		{Partition: "a", Reason: "AssocMaxCpuMinutesPerJobLimit"},
 		{Partition: "a", Reason: "AssocMaxGRESPerJob"},
 	} {
 		if !never.Never() {
@@ -110,11 +113,17 @@ func TestNever(t *testing.T) {
 		}
 	}
 	for _, waits := range []Row{
-		{Partition: "a"}, {Partition: "a", Reason: "Resources"}, {Partition: "a", Reason: "PartitionDown"},
-		{Partition: "a", Reason: "PartitionConfig"}, {Partition: "a", Reason: "BadConstraints"},
-		{Partition: "a", Reason: "QOSMaxJobsPerUserLimit"}, {Partition: "a", Reason: "AssocGrpCpuLimit"},
-		{Partition: "a", Reason: "QOSMaxCpuPerUserLimit"}, {Partition: "a", Reason: "AssocMaxJobsLimit"},
-		{Partition: "a", Reason: "JobHeldUser"}, {Partition: "a,b", Reason: "PartitionTimeLimit"},
+		{Partition: "a"},
+		{Partition: "a", Reason: "Resources"},
+		{Partition: "a", Reason: "PartitionDown"},
+		{Partition: "a", Reason: "PartitionConfig"},
+		{Partition: "a", Reason: "BadConstraints"},
+		{Partition: "a", Reason: "QOSMaxJobsPerUserLimit"},
+		{Partition: "a", Reason: "AssocGrpCpuLimit"},
+		{Partition: "a", Reason: "QOSMaxCpuPerUserLimit"},
+		{Partition: "a", Reason: "AssocMaxJobsLimit"},
+		{Partition: "a", Reason: "JobHeldUser"},
+		{Partition: "a,b", Reason: "PartitionTimeLimit"},
 		{Partition: "b,a", Reason: "QOSMaxWallDurationPerJobLimit"},
 	} {
 		if waits.Never() {
