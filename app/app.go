@@ -296,6 +296,7 @@ type progress struct {
 	Lost     bool           `json:"lost,omitempty"`     // the program is gone and left no end
 	Said     string         `json:"said,omitempty"`     // words of its launcher, if the program is lost
 	Cause    job.Code       `json:"cause,omitempty"`    // why a scheduler ended it; empty: none did
+	Unbegun  bool           `json:"unbegun,omitempty"`  // the login files of its shell have ended that
 	Missing  []string       `json:"missing,omitempty"`  // patterns of archive.required that no file fits
 	Manifest *manifest      `json:"manifest,omitempty"` // of the files to be published in the archive
 	Unread   []string       `json:"unread,omitempty"`   // results that could not be archived, and why

@@ -166,6 +166,15 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		}
 		return k.trouble(ctx, s, code, what, err)
 	}
+	if s.progress.Manifest == nil && verdict.Code == job.NormalCompletion && s.sys.shelled() {
+		switch _, err := s.sys.Host.Files().Stat(ctx, s.unread()); {
+		case err == nil:
+			s.progress.Unbegun = true
+			verdict = s.verdict()
+		case !errors.Is(err, fs.ErrNotExist):
+			return fails("look at "+s.unread(), nil, err)
+		}
+	}
 	var left *leavings
 	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
 		var err error
@@ -277,6 +286,8 @@ func (s *program) verdict() job.Entry {
 		return job.Entry{Code: job.ProgramLost, Message: msg}
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
+	case s.progress.Unbegun:
+		return job.Entry{Code: job.LaunchFailed, Message: "not started: login files ended " + strings.Join(s.sys.Shell, " ")}
 	case e.Code == 0 && s.progress.Missing != nil:
 		return job.Entry{
 			Code: job.OutputMissing,

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/crash"
 	"github.com/pawl-jobs/pawl/job"
@@ -43,7 +45,11 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 			return engine.Back()
 		}
 		crash.At("submit.intent")
-		h, err := s.sys.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
+		var h runner.Handle
+		err := s.expectShell(ctx)
+		if err == nil {
+			h, err = s.sys.Runner.Launch(ctx, key(&r.Job), k.plan(ctx, s))
+		}
 		crash.At("submit.launched")
 		if err == nil {
 			return k.launched(ctx, r, s, h)
@@ -146,6 +152,19 @@ func key(j *job.Job) runner.Key {
 	return runner.Key{Job: j.ID, Attempt: j.Attempt, Launch: j.Launch}
 }
 
+// unread returns the file that is there until the shell of a launch has read its login files.
+func (s *program) unread() string {
+	return path.Join(s.dir, runner.Folder, fmt.Sprintf("unread.%d.%d", s.job.Attempt, s.job.Launch))
+}
+
+// expectShell makes that file, if programs are started by a shell.
+func (s *program) expectShell(ctx context.Context) error {
+	if !s.sys.shelled() {
+		return nil
+	}
+	return s.sys.Host.Files().Put(ctx, s.unread(), strings.NewReader(""), files.PutOptions{NoSync: true})
+}
+
 // plan says what is launched.
 func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 	env := k.cfg.Environ(ctx, s.job)
@@ -169,7 +188,7 @@ func (k *Kind) plan(ctx context.Context, s *program) runner.Plan {
 		env[name] = v
 	}
 	return runner.Plan{
-		Dir: s.dir, Argv: s.sys.Argv(s.argv()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
+		Dir: s.dir, Argv: s.sys.Argv(s.argv(), s.unread()), Env: env, Stdout: s.spec.Stdout, Stderr: s.spec.Stderr,
 		Resources: *s.given.Resources, Once: s.given.Rerun == job.RerunFail,
 	}
 }

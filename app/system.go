@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/pawl-jobs/pawl/app/share"
+	"github.com/pawl-jobs/pawl/app/shell"
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -39,22 +39,13 @@ func (y *System) shared() share.Place {
 	return share.Place{System: y.Watch, FS: y.Host.Files(), Folder: path.Join(y.Work, ".shared")}
 }
 
-// Argv returns how a program is started on the system.
-func (y *System) Argv(argv []string) []string {
-	if y.Shell == nil && y.Profile == "" {
-		return argv
-	}
-	shell := y.Shell
-	if shell == nil {
-		shell = []string{"/bin/sh"}
-	}
-	return slices.Concat(shell, []string{"-c", early + y.Profile + "\ntrap - EXIT\nexec \"$@\"", shell[0]}, argv)
+// Argv returns how a program is started on the system: see [shell.Argv].
+func (y *System) Argv(argv []string, unread string) []string {
+	return shell.Argv(y.Shell, y.Profile, argv, unread)
 }
 
-// early has a shell fail that ends in the lines of a profile, as by exit 0: without its program there
-// is no success.
-const early = `trap 'echo "pawl: the profile of the system ended its shell before the program began" >&2; exit 125' EXIT
-`
+// shelled reports whether programs are started by a shell.
+func (y *System) shelled() bool { return y.Shell != nil || y.Profile != "" }
 
 // TesterConnection is the name of the tester that asks the machine of a system, and ParamWatch that
 // of its parameter: the watch of the system.

@@ -189,7 +189,7 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	key := runner.Key{Job: t.id, Attempt: 1, Launch: 1}
 	h, err := r.Launch(ctx, key, runner.Plan{
-		Dir: dir, Argv: t.System.Argv([]string{"/bin/sh", "-c", trialProgram, t.id.String()}),
+		Dir: dir, Argv: t.System.Argv([]string{"/bin/sh", "-c", trialProgram, t.id.String()}, ""),
 		Stdout: "stdout", Stderr: "stderr", Resources: t.Resources,
 	})
 	if err != nil {
