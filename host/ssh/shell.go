@@ -210,7 +210,11 @@ func (s *shell) write() {
 			}
 		}
 		if _, err := s.stream.Write(text.Bytes()); err != nil {
-			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("write to its shell: %w", err)))
+			select {
+			case <-s.dead: // it has told more before it ended
+			case <-time.After(time.Second):
+				s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("write to its shell%s: %w", s.heard(), err)))
+			}
 			return
 		}
 	}
@@ -278,6 +282,11 @@ func (s *shell) heard() string {
 func (s *shell) take(text []byte, seen int) (rest []byte, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.written == 0 { // it may tell why it will answer nothing
+		text = text[max(0, len(text)-maxHeard):]
+		s.noise = bytes.Clone(text)
+		return text, false, nil
+	}
 	if len(s.pending) == 0 {
 		return nil, false, nil // what nobody asked for
 	}

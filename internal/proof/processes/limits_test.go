@@ -71,7 +71,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	}
 	t.Parallel()
 	const keys, places, whole, most = 1000, 2, 40, 5
-	processes, jobs := 6, 600
+	processes, jobs := 8, 1000
 	if testenv.Long() {
 		processes, jobs = 16, 2000
 	}
