@@ -252,8 +252,8 @@ func (f *oblivious) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// The host does not answer who archives: the program has ended, and nobody says that it may not have
-// been started.
+// The host does not answer who archives: the program has ended, and nobody says that it may not
+// have been started.
 func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
 	var launched atomic.Bool
 	h := open(t, func(p *parts) {

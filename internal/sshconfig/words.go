@@ -78,7 +78,8 @@ func escapes(c, quote byte) bool {
 	return c == '"' || c == '\'' || c == '\\' || c == ' ' && quote == 0
 }
 
-// matches says whether a name fits the patterns of a Host: one of them, and none that begins with !.
+// matches says whether a name fits the patterns of a Host: one of them, and none that begins with
+// !.
 func matches(name string, patterns []string) bool {
 	found := false
 	for _, p := range patterns {

@@ -407,8 +407,9 @@ func TestNotRunAgain(t *testing.T) {
 	}
 }
 
-// settled returns how a launch ended whose controller was killed. A node refuses what it still runs.
-// Then Slurm holds it, and drains the node where it had no good answer, until an administrator comes.
+// settled returns how a launch ended whose controller was killed. A node refuses what it still
+// runs. Then Slurm holds it, and drains the node where it had no good answer, until an
+// administrator comes.
 func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
 	t.Helper()
 	id := idOf(t, b, h)

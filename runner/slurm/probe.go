@@ -64,8 +64,8 @@ func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
 	}
 }
 
-// early reports whether Slurm may yet tell why an end came: it has answered nothing since the end, or
-// takes the job for one that runs.
+// early reports whether Slurm may yet tell why an end came: it has answered nothing since the end,
+// or takes the job for one that runs.
 func (s *snapshot) early(e *runner.End, name string) bool {
 	w, there := s.Find(name)
 	return doubtful(e) && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs && time.Since(e.Ended) < maxDoubt)
@@ -149,8 +149,9 @@ func silent(reason string) string {
 	return "Slurm does not answer; when it last did: " + reason
 }
 
-// age returns how old an answer of squeue may be for launches: less, if it does not know one yet, or
-// does not say why that waits. The first of them are answered soon: who has submitted a job looks.
+// age returns how old an answer of squeue may be for launches: less, if it does not know one yet,
+// or does not say why that waits. The first of them are answered soon: who has submitted a job
+// looks.
 func (r *Runner) age(hs []runner.Handle) time.Duration {
 	r.queue.mu.Lock()
 	s := r.queue.last

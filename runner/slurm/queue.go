@@ -31,7 +31,8 @@ type queue struct {
 	earlier *rate.Limiter // of answers that somebody has before their time
 }
 
-// early reports whether squeue may be asked before its time, if its newest answer is older than age.
+// early reports whether squeue may be asked before its time, if its newest answer is older than
+// age.
 func (q *queue) early(age time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -95,8 +95,8 @@ func TestReasonWhileSlurmIsAway(t *testing.T) {
 	until(t, "it says why again", func() bool { return strings.HasPrefix(b.status(t, h).Reason, "Slurm job ") })
 }
 
-// Somebody who comes back while Slurm is away does not know whether an end that Slurm may have caused
-// is that of the job: it may run again.
+// Somebody who comes back while Slurm is away does not know whether an end that Slurm may have
+// caused is that of the job: it may run again.
 func TestAnEndWhileSlurmIsAway(t *testing.T) {
 	away := t.TempDir() + "/away"
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", "[ ! -e "+away+` ] || exit 1; exec %s "$@"`))

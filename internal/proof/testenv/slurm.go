@@ -313,8 +313,8 @@ func (s *Scheduler) StartController(tb testing.TB) {
 	}
 }
 
-// Resume lets its node take jobs again, as an administrator would. Slurm drains a node that says that
-// it runs already what it is to run, as after a crash of the controller.
+// Resume lets its node take jobs again, as an administrator would. Slurm drains a node that says
+// that it runs already what it is to run, as after a crash of the controller.
 func (s *Scheduler) Resume(ctx context.Context) {
 	_, _ = s.Do(ctx, "scontrol", "update", "nodename="+hostname(), "state=resume") // or it is up, which is an error
 }

@@ -1,5 +1,5 @@
-// Package feed reads the events that are committed from now on once, for all who follow them in this
-// process.
+// Package feed reads the events that are committed from now on once, for all who follow them in
+// this process.
 package feed
 
 import (

@@ -195,7 +195,8 @@ func (w Row) Expected() time.Time {
 	return w.Start
 }
 
-// held reports whether a job waits until somebody lets it go on, such as "job requeued in held state".
+// held reports whether a job waits until somebody lets it go on, such as "job requeued in held
+// state".
 func (w Row) held() bool { return strings.Contains(strings.ToLower(w.Reason), "held") }
 
 // several reports whether any of several partitions may run the job.
