@@ -126,9 +126,9 @@ func TestKillOfASuspendedJob(t *testing.T) {
 // A job that Slurm is to run again has told an end. It is taken out of the queue.
 func TestKillOfARerunThatWaits(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
-	k, p := b.newJob(t, "sleep 600")
+	k, p := b.newJob(t, ": >up; sleep 600")
 	h := b.launch(t, k, p)
-	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() })
+	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() && exists(p.Dir+"/up") })
 	b.do(t, "scontrol", "requeuehold", idOf(t, b, h))
 	until(t, "it waits", func() bool { return b.status(t, h).State == runner.Queued })
 	if err := b.runner.Kill(t.Context(), h, 0); err != nil {

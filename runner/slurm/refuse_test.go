@@ -100,9 +100,9 @@ func TestReasonWhileSlurmIsAway(t *testing.T) {
 func TestAnEndWhileSlurmIsAway(t *testing.T) {
 	away := t.TempDir() + "/away"
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", "[ ! -e "+away+` ] || exit 1; exec %s "$@"`))
-	k, p := b.newJob(t, "sleep 600")
+	k, p := b.newJob(t, ": >up; sleep 600")
 	h := b.launch(t, k, p)
-	until(t, "it runs", func() bool { return !b.status(t, h).Started.IsZero() })
+	until(t, "it runs", func() bool { return exists(p.Dir + "/up") }) // sooner Slurm kills a script that tells nothing yet
 	b.do(t, "scontrol", "requeuehold", idOf(t, b, h))
 	until(t, "it waits", func() bool { return b.status(t, h).State == runner.Queued })
 	if err := os.WriteFile(away, nil, 0o600); err != nil {
