@@ -19,7 +19,9 @@ func TestLoginFilesThatEndTheirShell(t *testing.T) {
 		s.Env = map[string]string{"HOME": home}
 		id := h.submit(s)
 		j := h.end(id)
-		if j.State != want || want == job.Failed && (j.Code != job.LaunchFailed || !strings.Contains(j.Message, "login files ended /bin/sh -l")) {
+		const why = "login files ended /bin/sh -l"
+		told := j.Code == job.LaunchFailed && strings.Contains(j.Message, why)
+		if j.State != want || told != (want == job.Failed) {
 			t.Errorf("%q: %s, %s: %s", text, j.State, j.Code, j.Message)
 		}
 	}

@@ -23,7 +23,10 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor)}, true, "the scheduler of its system has it," + since},
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for free resources"}, true, "waits for free resources"},
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
-		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for nodes"}, false, "the scheduler of its system has it, or has run it meanwhile; no pawl runs in this folder now"},
+		{
+			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for nodes"}, false,
+			"the scheduler of its system has it, or has run it meanwhile; no pawl runs in this folder now",
+		},
 		{job.Job{Kind: "app", Place: place(job.Archiving, job.Worker)}, false, "the process that worked on it is gone; no pawl runs"},
 		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(time.Hour)}, true, "waits until " + now.Add(time.Hour).Local().Format(time.RFC3339) + "," + since},
 		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate), Due: now.Add(-time.Hour)}, false, "was due at " + now.Add(-time.Hour).Local().Format(time.RFC3339) + ", and waits" + since + "; no pawl runs"},

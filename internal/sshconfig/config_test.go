@@ -114,7 +114,9 @@ func TestHost(t *testing.T) {
 			"gate", host("gate.example.org", 2200, "gina", keys("/keys/gate")),
 		},
 		"comments": {
-			map[string]string{"config": "Host lab # Port 1\n Port 2 # User eve\n User ada#1\n # User eve\n ProxyJump gate # x\n"},
+			map[string]string{
+				"config": "Host lab # Port 1\n Port 2 # User eve\n User ada#1\n # User eve\n ProxyJump gate # x\n",
+			},
 			"lab", host("lab", 2, "ada#1", jump(job.Hop{Address: "gate", Port: 22, User: "me"})),
 		},
 		"quotes and blanks": {
@@ -138,11 +140,15 @@ func TestHost(t *testing.T) {
 			"lab", host("lab", 22, "me", keys("/k/sub/$OTHER")),
 		},
 		"all tokens of key files": {
-			map[string]string{"config": "Host lab\n HostName LAB.site\n Port 7\n User ada\n IdentityFile %d/%h-%n-%p-%r-%u-%%\n"},
+			map[string]string{
+				"config": "Host lab\n HostName LAB.site\n Port 7\n User ada\n IdentityFile %d/%h-%n-%p-%r-%u-%%\n",
+			},
 			"lab", host("lab.site", 7, "ada", keys("~/lab.site-lab-7-ada-me-%")),
 		},
-		"an address with a zone":      {nil, "fe80::1%eth0", host("fe80::1%eth0", 22, "me")},
-		"an address with a zone, too": {map[string]string{"config": "HostName fe80::1%%Eth0\n"}, "lab", host("fe80::1%Eth0", 22, "me")},
+		"an address with a zone": {nil, "fe80::1%eth0", host("fe80::1%eth0", 22, "me")},
+		"an address with a zone, too": {
+			map[string]string{"config": "HostName fe80::1%%Eth0\n"}, "lab", host("fe80::1%Eth0", 22, "me"),
+		},
 		"a URI": {
 			map[string]string{"config": "Host lab\n User ada\n HostName lab.site\n Port 7\n"},
 			"ssh://eve@lab:2222", host("lab.site", 2222, "eve"),

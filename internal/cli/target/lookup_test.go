@@ -12,7 +12,8 @@ import (
 func TestAdvice(t *testing.T) {
 	const byItself = "goes on by itself"
 	for _, i := range job.Codes {
-		if text := Advice(i.Code, false, "lab"); strings.Contains(text, "by itself then") || strings.Contains(text, byItself) {
+		text := Advice(i.Code, false, "lab")
+		if strings.Contains(text, "by itself then") || strings.Contains(text, byItself) {
 			t.Errorf("%s of a job that has ended: %s", i.Code, text)
 		} else if strings.Contains(text, "NAME") {
 			t.Errorf("%s does not name the system: %s", i.Code, text)

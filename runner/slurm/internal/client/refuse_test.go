@@ -18,27 +18,32 @@ func TestRefusals(t *testing.T) {
 		violates = failed + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 	)
 	for said, want := range map[string]string{
-		"sbatch: error: invalid partition specified: x; " + failed + "Invalid partition name specified":                         "partition",
-		failed + "User's group not permitted to use this partition":                                                             "partition",
-		failed + "Invalid account or account/partition combination specified":                                                   "account",
-		failed + "Invalid qos specification":                                                                                    "qos",
-		failed + "Requested reservation is invalid":                                                                             "reservation",
-		failed + "Invalid feature specification":                                                                                "constraint",
-		failed + "Requested time limit is invalid (missing or exceeds some limit)":                                              "minutes",
-		failed + "Node count specification invalid":                                                                             "nodes",
-		failed + "Invalid license specification":                                                                                "options (--licenses)",
-		failed + "Requested node configuration is not available":                                                                "nodes, cores, memory, gpus or constraint",
-		"sbatch: error: Invalid generic resource (gres) specification":                                                          "gpus",
-		"sbatch: error: Memory specification can not be satisfied; " + failed + "Requested node configuration is not available": "memory",
-		"sbatch: unrecognized option '--nosuch'; Try \"sbatch --help\" for more information":                                    "options",
-		"sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.":                                        "options",
-		"sbatch: error: unrecognized --hint argument \"foo\", see --hint=help":                                                  "options",
-		"sbatch: error: Invalid numeric value \"0\" for --ntasks-per-node.":                                                     "options",
-		failed + "Job dependency problem":                                                                                       "options",
-		failed + "Invalid time-min specification (exceeds job's time or other limits)":                                          "options",
-		"sbatch: error: QOSMaxWallDurationPerJobLimit; " + violates:                                                             "minutes",
-		"sbatch: error: AssocMaxNodePerJobLimit; " + violates:                                                                   "nodes",
-		failed + "I do not like it":                                                                                             "-",
+		"sbatch: error: invalid partition specified: x; " + failed +
+			"Invalid partition name specified": "partition",
+
+		failed + "User's group not permitted to use this partition":                "partition",
+		failed + "Invalid account or account/partition combination specified":      "account",
+		failed + "Invalid qos specification":                                       "qos",
+		failed + "Requested reservation is invalid":                                "reservation",
+		failed + "Invalid feature specification":                                   "constraint",
+		failed + "Requested time limit is invalid (missing or exceeds some limit)": "minutes",
+		failed + "Node count specification invalid":                                "nodes",
+		failed + "Invalid license specification":                                   "options (--licenses)",
+		"sbatch: error: Invalid generic resource (gres) specification":             "gpus",
+		"sbatch: error: Memory specification can not be satisfied; " + failed +
+			"Requested node configuration is not available": "memory",
+
+		failed + "Requested node configuration is not available": "nodes, cores, memory, gpus or constraint",
+
+		"sbatch: unrecognized option '--nosuch'; Try \"sbatch --help\" for more information": "options",
+		"sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.":     "options",
+		"sbatch: error: unrecognized --hint argument \"foo\", see --hint=help":               "options",
+		"sbatch: error: Invalid numeric value \"0\" for --ntasks-per-node.":                  "options",
+		failed + "Job dependency problem":                                                    "options",
+		failed + "Invalid time-min specification (exceeds job's time or other limits)":       "options",
+		"sbatch: error: QOSMaxWallDurationPerJobLimit; " + violates:                          "minutes",
+		"sbatch: error: AssocMaxNodePerJobLimit; " + violates:                                "nodes",
+		failed + "I do not like it":                                                          "-",
 
 		"sbatch: error: QOSMaxSubmitJobPerUserLimit; " + violates: "SCHEDULER_QUOTA",
 		"sbatch: error: AssocMaxSubmitJobLimit; " + violates:      "SCHEDULER_QUOTA",

@@ -53,26 +53,27 @@ func TestParse(t *testing.T) {
 func TestWords(t *testing.T) {
 	many := strings.Repeat("n[1-2],", 50)
 	a, _ := Parse(heading + line("1", "MANY", "RUNNING", "None", "0", "1", "1", "N/A", "debug", many))
+	waits := func(reason string) string { return Row{ID: "7", Partition: "long", Reason: reason}.Waiting() }
 	for got, want := range map[string]string{
 		a.rows["MANY"].Running(): "Slurm job 1 in partition debug on " + many[:MaxNodes] + "…",
 		Row{ID: "12_3", Partition: "debug", Nodes: "n[1-2,4]"}.Running(): "Slurm job 12_3 in partition debug on n[1-2,4]",
 		Row{ID: "7"}.Running(): "Slurm job 7",
-		Row{ID: "7", Partition: "long", Reason: "None"}.Waiting():      "Slurm job 7 in partition long waits",
-		Row{ID: "7", Partition: "long", Reason: "Resources"}.Waiting(): "Slurm job 7 in partition long waits for free resources",
-		Row{ID: "7", Partition: "long", Reason: "QOSGrpCpuLimit"}.Waiting(): "Slurm job 7 in partition long waits because of " +
+		waits("None"):          "Slurm job 7 in partition long waits",
+		waits("Resources"):     "Slurm job 7 in partition long waits for free resources",
+		waits("QOSGrpCpuLimit"): "Slurm job 7 in partition long waits because of " +
 			"a limit of its QOS (QOSGrpCpuLimit)",
-		Row{ID: "7", Partition: "long", Reason: "AssocGrpGRES"}.Waiting(): "Slurm job 7 in partition long waits because of " +
+		waits("AssocGrpGRES"): "Slurm job 7 in partition long waits because of " +
 			"a limit of its account (AssocGrpGRES)",
-		Row{ID: "7", Partition: "long", Reason: "Prolog"}.Waiting(): "Slurm job 7 in partition long waits (Prolog)",
-		Row{ID: "7", Partition: "long", Reason: "QOSMaxWallDurationPerJobLimit"}.Waiting(): "Slurm job 7 in partition long " +
+		waits("Prolog"): "Slurm job 7 in partition long waits (Prolog)",
+		waits("QOSMaxWallDurationPerJobLimit"): "Slurm job 7 in partition long " +
 			"waits and cannot run: it asks for more than its QOS gives to one job (QOSMaxWallDurationPerJobLimit)",
-		Row{ID: "7", Partition: "long", Reason: "job requeued in held state"}.Waiting(): "Slurm job 7 in partition long " +
+		waits("job requeued in held state"): "Slurm job 7 in partition long " +
 			"waits because it is held (job requeued in held state): scontrol release lets it go on",
-		Row{ID: "7", Partition: "long", Reason: "ReqNodeNotAvail, UnavailableNodes:n[1-2]"}.Waiting(): "Slurm job 7 in partition " +
+		waits("ReqNodeNotAvail, UnavailableNodes:n[1-2]"): "Slurm job 7 in partition " +
 			"long waits for nodes that are not available (UnavailableNodes:n[1-2])",
-		Row{ID: "7", Partition: "long", Reason: "Nodes required for job are DOWN, DRAINED or reserved for jobs in"}.Waiting(): "" +
+		waits("Nodes required for job are DOWN, DRAINED or reserved for jobs in"): "" +
 			"Slurm job 7 in partition long waits for nodes that are down, drained or reserved for jobs of a higher partition",
-		Row{ID: "7", Partition: "long", Reason: "MaxBurst"}.Waiting(): "Slurm job 7 in partition long waits (MaxBurst)",
+		waits("MaxBurst"): "Slurm job 7 in partition long waits (MaxBurst)",
 		Row{ID: "7", Partition: "a,b", Reason: "PartitionTimeLimit"}.Waiting(): "Slurm job 7 in partition a,b waits: " +
 			"one of them does not take it (PartitionTimeLimit)",
 		Row{ID: "7", Partition: "long", State: "SUSPENDED", Nodes: "n1"}.Running(): "Slurm job 7 is suspended in partition " +
