@@ -24,7 +24,8 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for free resources"}, true, "waits for free resources"},
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
 		{
-			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for nodes"}, false,
+			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for nodes"},
+			false,
 			"the scheduler of its system has it, or has run it meanwhile; no pawl runs in this folder now",
 		},
 		{job.Job{Kind: "app", Place: place(job.Archiving, job.Worker)}, false, "the process that worked on it is gone; no pawl runs"},
