@@ -255,7 +255,7 @@ func (f *oblivious) Remove(ctx context.Context, name string) error {
 // The host does not answer who archives: the program has ended, and nobody says that it may not
 // have been started.
 func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
-	var launched atomic.Bool
+	var unwell atomic.Bool
 	h := open(t, func(p *parts) {
 		f := runnerfake.New(p.Local.Runner)
 		f.Through(func(_ context.Context, name string, call func() error) error {
@@ -264,8 +264,8 @@ func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
 			}
 			switch {
 			case name == "Launch":
-				launched.Store(true)
-			case name == "Past" && launched.CompareAndSwap(true, false):
+				unwell.Store(true)
+			case name == "Past" && unwell.Load():
 				return job.Errorf(job.Unavailable, "unwell")
 			}
 			return nil
@@ -276,6 +276,7 @@ func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
 	h.until(id, func(e job.Event) bool {
 		return e.State == job.Archiving && strings.Contains(e.Message, "what it left cannot be looked at: ")
 	})
+	unwell.Store(false)
 	if j := h.end(id); j.State != job.Finished || strings.Contains(h.history(id), "not known whether") {
 		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
 	}

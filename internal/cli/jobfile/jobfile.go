@@ -5,6 +5,7 @@ package jobfile
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -70,6 +71,7 @@ type item struct {
 // Use says what a job file is read for. The zero value is for programs on this machine.
 type Use struct {
 	Away  bool // the jobs run on another machine
+	Here  bool // the jobs run where this process does: where something is wrong, what they lack here is named, too
 	Tasks bool // they may be tasks, which the service hands to a program that handles them
 }
 
@@ -112,6 +114,7 @@ func Read(name string, use Use) (File, error) {
 	}
 	sum := sha256.Sum256(append([]byte(path+"\x00"), content...))
 	f := File{Path: path, Sum: hex.EncodeToString(sum[:])}
+	unread := map[int]bool{}        // jobs
 	external := map[string]string{} // labels of the jobs, by their external ids
 	targets := targets{kind: app.New(app.Config{}), first: map[string]int{}}
 	if !use.Away {
@@ -121,6 +124,7 @@ func Read(name string, use Use) (File, error) {
 		e, err := it.read(filepath.Dir(path), use)
 		if err != nil {
 			faults.Add(it.label, err)
+			unread[i] = true
 		}
 		if id := e.spec.ExternalID; id != "" {
 			if other, twice := external[id]; twice {
@@ -138,6 +142,9 @@ func Read(name string, use Use) (File, error) {
 		}
 	}
 	if faults.Lines != nil {
+		if use.Here {
+			f.absent(context.Background(), true, unread, &faults)
+		}
 		return File{}, term.Usagef("job file %s:\n%w", name, &faults)
 	}
 	return f, nil

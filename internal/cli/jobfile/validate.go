@@ -44,7 +44,7 @@ Exit codes: 0 all is well, 2 something is wrong.`,
   pawl init script | pawl validate -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := Read(args[0], Use{})
+			f, err := Read(args[0], Use{Here: true})
 			if err != nil {
 				return err
 			}
@@ -159,19 +159,28 @@ func (f *File) label(i int) string {
 // which may be another one where the jobs run.
 func (f *File) Absent(ctx context.Context, path bool) error {
 	var faults Faults
+	f.absent(ctx, path, nil, &faults)
+	if faults.Lines == nil {
+		return nil
+	}
+	return term.Usagef("nothing was submitted:\n%w", &faults)
+}
+
+// absent adds to faults what the jobs of the file need and this machine does not have, but for
+// those that could not be read.
+func (f *File) absent(ctx context.Context, path bool, unread map[int]bool, faults *Faults) {
 	made := f.made()
 	for i := range f.Jobs {
 		if ctx.Err() != nil { // nobody waits for the answer
-			break
+			return
+		}
+		if unread[i] {
+			continue
 		}
 		if _, problems := surroundings(&f.Jobs[i].spec, made, path); problems != nil {
 			faults.Add(f.label(i), &job.SpecError{Problems: problems})
 		}
 	}
-	if faults.Lines == nil {
-		return nil
-	}
-	return term.Usagef("nothing was submitted:\n%w", &faults)
 }
 
 // surroundings looks whether a spec's program and inputs are there, and its archive can be made.

@@ -394,7 +394,7 @@ func TestTheCheckSeesWhatIsBrokenOnAServer(t *testing.T) {
 	sound := func(t *testing.T) *world {
 		w := &world{said: nil}
 		s := newStorm(options{db: "postgres", out: logged{t}}, t.TempDir())
-		s.patience = patience{gone: 50 * time.Millisecond, idling: time.Second}
+		s.patience = patience{gone: testenv.Patience, idling: time.Second}
 		s.server, s.dsn = server, server.Database(t)
 		s.nodes = []*node{{s: s, name: "m0.0", machine: "m0", role: "worker"}}
 		w.storm = s
@@ -414,6 +414,7 @@ func TestTheCheckSeesWhatIsBrokenOnAServer(t *testing.T) {
 	})
 	t.Run("connection_left", func(t *testing.T) {
 		w := sound(t)
+		w.gone = 50 * time.Millisecond
 		connect(t, w)
 		must(t, w.left(t.Context()))
 		w.says(t, "connection_left", nil)
