@@ -11,12 +11,14 @@ import (
 // Arg returns the argument that t is about. ok is false if t is about another field.
 func (t *Term) Arg() (field string, ok bool) { return strings.CutPrefix(t.Field, ArgsField) }
 
-// argRE matches the names of arguments that filters can hold.
-var argRE = regexp.MustCompile(`^[^\x00-\x20=!~<>,"\x7f]{1,255}$`)
+// argRE matches the names of arguments that filters can hold, of maxArg bytes at most.
+var argRE = regexp.MustCompile(`^[^\x00-\x20=!~<>,"\x7f]+$`)
+
+const maxArg = 255
 
 // CheckArg reports what is wrong with the name of an argument for filters, at a path of a document.
 func CheckArg(path, field string) error {
-	if !argRE.MatchString(field) || !utf8.ValidString(field) {
+	if len(field) > maxArg || !argRE.MatchString(field) || !utf8.ValidString(field) {
 		return problem(path, short(field), "is no name of an argument for filters",
 			`give up to 255 bytes without spaces, commas, quotes and = ! ~ < >, such as image or user.id`)
 	}

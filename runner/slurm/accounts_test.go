@@ -88,7 +88,7 @@ func TestTheQueueHasForgotten(t *testing.T) {
 		var st runner.Status
 		t.Cleanup(func() {
 			if t.Failed() {
-				queue, err := b.runner.queue.look(t.Context(), time.Hour)
+				queue, err := b.runner.queue.Look(t.Context(), time.Hour)
 				out, _ := b.slurm.Do(context.Background(), "sacct", "-n", "-P", "-X", "-o", "JobID,State,JobName")
 				t.Logf("%s: %+v, %+v\nsqueue: %+v, %v\nsacct: %s\n%s", h.Token, st, st.End, queue, err, out, b.slurm.Log())
 			}

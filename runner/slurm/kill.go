@@ -60,7 +60,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if !begun || again {
 		return r.client.Cancel(ctx, l.Name, "")
 	}
-	s, err := r.queue.look(ctx, r.cfg.Soon)
+	s, err := r.queue.Look(ctx, r.cfg.Soon)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 			}
 			sent = time.Now()
 		}
-		s, err := r.queue.look(ctx, r.cfg.Soon)
+		s, err := r.queue.Look(ctx, r.cfg.Soon)
 		if ctx.Err() != nil {
 			return job.Errorf(job.Unavailable, "Slurm job %s is still alive: %w", l.ID, ctx.Err())
 		}
@@ -95,7 +95,7 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 		}
 		w, there := s.Find(l.Name)
 		waits = there && w.Phase() == squeue.Waits
-		if there && w.Phase() == squeue.Over || !there && r.queue.missing(s, l) {
+		if there && w.Phase() == squeue.Over || !there && r.queue.Missing(s, l.Name, l.armed()) {
 			return r.tell(ctx, l, w)
 		}
 		select {
@@ -122,12 +122,12 @@ func (r *Runner) quiet(ctx context.Context, l *launch) (bool, error) {
 	if t, _ := taken.Taker(); len(t.Rest) < 5 || t.Rest[4] == "1" { // without a room it is long over
 		return true, nil
 	}
-	s, err := r.queue.look(ctx, r.cfg.Soon)
+	s, err := r.queue.Look(ctx, r.cfg.Soon)
 	if err != nil {
 		return false, err
 	}
 	w, there := s.Find(l.Name)
-	return there && w.Phase() != squeue.Runs || !there && r.queue.missing(s, l), nil
+	return there && w.Phase() != squeue.Runs || !there && r.queue.Missing(s, l.Name, l.armed()), nil
 }
 
 // again reports whether Slurm will run a launch again that has told an end.
@@ -136,7 +136,7 @@ func (r *Runner) again(ctx context.Context, l *launch) (bool, error) {
 	if err != nil || end == nil || !doubtful(end) {
 		return false, err
 	}
-	s, err := r.queue.look(ctx, min(r.cfg.Soon, max(0, time.Since(end.Ended))))
+	s, err := r.queue.Look(ctx, min(r.cfg.Soon, max(0, time.Since(end.Ended))))
 	if err != nil {
 		return false, err
 	}

@@ -32,19 +32,19 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spoo
 	if !slices.ContainsFunc(ends, doubtful) {
 		return all, nil
 	}
-	s, _ := r.queue.look(ctx, r.cfg.Soon)
+	s, _ := r.queue.Look(ctx, r.cfg.Soon)
 	if ctx.Err() != nil {
 		return all, ctx.Err()
 	}
 	if s == nil {
-		s = &snapshot{}
+		s = &squeue.Snapshot{}
 	}
 	r.accounted(ctx, func() (open bool) {
 		for i, e := range ends {
 			t, _ := taken[i].Taker()
 			at, _ := placeOf(t)
 			w, there := s.Find(at.Name)
-			all[i] = doubtful(e) && there && w.Phase() == squeue.Waits || s.early(e, at.Name)
+			all[i] = doubtful(e) && there && w.Phase() == squeue.Waits || early(s, e, at.Name)
 			if doubtful(e) && !there && !all[i] {
 				_, _, all[i] = r.book.Find(at.Name, time.UnixMilli(at.Armed), maxDoubt)
 				open = open || all[i]
@@ -66,9 +66,18 @@ func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
 
 // early reports whether Slurm may yet tell why an end came: it has answered nothing since the end,
 // or takes the job for one that runs.
-func (s *snapshot) early(e *runner.End, name string) bool {
+func early(s *squeue.Snapshot, e *runner.End, name string) bool {
 	w, there := s.Find(name)
-	return doubtful(e) && (!s.at.After(e.Ended) || there && w.Phase() == squeue.Runs && time.Since(e.Ended) < maxDoubt)
+	return doubtful(e) && (!s.At.After(e.Ended) || there && w.Phase() == squeue.Runs && time.Since(e.Ended) < maxDoubt)
+}
+
+// Test implements [runner.Tested]. It asks squeue, or has sbatch say whether it would take a job.
+func (r *Runner) Test(ctx context.Context, ask map[string]string) error {
+	if len(ask) > 0 {
+		return r.client.Test(ctx, ask)
+	}
+	_, err := r.queue.Look(ctx, 0)
+	return err
 }
 
 // hasBegun notes that a launch has begun, until squeue is asked again.
@@ -94,15 +103,15 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	if len(hs) == 0 {
 		return all, nil
 	}
-	s, err := r.queue.look(ctx, r.age(hs))
+	s, err := r.queue.Look(ctx, r.age(hs))
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if s == nil {
 		r.Log.Warn("Slurm does not tell of its jobs", "error", err)
-		s = &snapshot{}
+		s = &squeue.Snapshot{}
 	}
-	away := err != nil && time.Since(s.at) > 3*r.cfg.Interval
+	away := err != nil && time.Since(s.At) > 3*r.cfg.Interval
 	var failed error
 	var left []bool // whether each is open, the second time
 	r.accounted(ctx, func() (open bool) {
@@ -121,7 +130,9 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 
 // look tells the state of a launch. open: Slurm's accounting may tell more. away: Slurm does not
 // answer.
-func (r *Runner) look(ctx context.Context, s *snapshot, h runner.Handle, away bool) (st runner.Status, open bool, _ error) {
+func (r *Runner) look(
+	ctx context.Context, s *squeue.Snapshot, h runner.Handle, away bool,
+) (st runner.Status, open bool, _ error) {
 	l, err := r.find(h)
 	if err != nil {
 		return runner.Status{State: runner.Unknown}, false, nil //nolint:nilerr // of another runner
@@ -153,9 +164,7 @@ func silent(reason string) string {
 // or does not say why that waits. The first of them are answered soon: who has submitted a job
 // looks.
 func (r *Runner) age(hs []runner.Handle) time.Duration {
-	r.queue.mu.Lock()
-	s := r.queue.last
-	r.queue.mu.Unlock()
+	s := r.queue.Last()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range hs {
@@ -165,8 +174,8 @@ func (r *Runner) age(hs []runner.Handle) time.Duration {
 		}
 		w, there := s.Find(l.Name)
 		switch vague := there && w.Phase() == squeue.Waits && w.Vague(); {
-		case !vague && !s.at.Before(l.armed()):
-		case r.queue.early(r.cfg.Soon):
+		case !vague && !s.At.Before(l.armed()):
+		case r.queue.Early(r.cfg.Soon):
 			return r.cfg.Soon
 		default:
 			return r.cfg.Interval / 2
@@ -177,17 +186,17 @@ func (r *Runner) age(hs []runner.Handle) time.Duration {
 
 // state tells the state of one launch. What Slurm says of a job that waits or runs is taken as it
 // is. Of one that is over, or gone, the files tell.
-func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.Status, err error) {
+func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st runner.Status, err error) {
 	w, there := s.Find(l.Name)
 	r.mu.Lock()
-	news := r.begun[l.Key].After(s.at)
+	news := r.begun[l.Key].After(s.At)
 	r.mu.Unlock()
 	end, err := r.end(ctx, l)
 	w, there = r.booked(s, l, end, w, there)
 	switch {
-	case err == nil && end != nil && (l.open || s.early(end, l.Name)):
+	case err == nil && end != nil && (l.open || early(s, end, l.Name)):
 		return runner.Status{State: runner.Active, End: end}, nil
-	case err == nil && end != nil && !(there && doubtful(end) && w.Phase() == squeue.Waits && s.at.After(end.Ended)):
+	case err == nil && end != nil && !(there && doubtful(end) && w.Phase() == squeue.Waits && s.At.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
 		if there && doubtful(end) {
 			st.Cause, st.Said = w.Cause(), l.said(w)
@@ -223,7 +232,7 @@ func (r *Runner) state(ctx context.Context, s *snapshot, l *launch) (st runner.S
 		return runner.Status{State: runner.Active, Reason: "Slurm job " + l.ID + unaccounted}, nil
 	case l.open:
 		return runner.Status{State: runner.Queued, Reason: "Slurm job " + l.ID + unaccounted}, nil
-	case !there && !r.queue.missing(s, l), there && w.Phase() != squeue.Over:
+	case !there && !r.queue.Missing(s, l.Name, l.armed()), there && w.Phase() != squeue.Over:
 		if begun {
 			return runner.Status{State: runner.Active, Reason: whereOf(by)}, nil
 		}
@@ -262,12 +271,12 @@ const unaccounted = " is not in Slurm's queue any more, and its accounting does 
 
 // booked returns what the accounts say of a launch that Slurm's queue has forgotten, if the files
 // do not tell enough. It notes in l whether that is open.
-func (r *Runner) booked(s *snapshot, l *launch, end *runner.End, w squeue.Row, there bool) (squeue.Row, bool) {
+func (r *Runner) booked(s *squeue.Snapshot, l *launch, end *runner.End, w squeue.Row, there bool) (squeue.Row, bool) {
 	patience := maxDoubt
 	switch {
-	case there, s.at.IsZero(), end != nil && (!doubtful(end) || s.early(end, l.Name)):
+	case there, s.At.IsZero(), end != nil && (!doubtful(end) || early(s, end, l.Name)):
 		return w, there
-	case end == nil && (s.Removed(l.Name) || !r.queue.missing(s, l)):
+	case end == nil && (s.Removed(l.Name) || !r.queue.Missing(s, l.Name, l.armed())):
 		return w, there
 	case end == nil:
 		patience = 0

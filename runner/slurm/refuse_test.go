@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 // A partition that is drained takes no job for now. The test says when it does.
@@ -132,17 +133,17 @@ func TestEarly(t *testing.T) {
 	now := time.Now()
 	end := &runner.End{Asked: true, Ended: now.Add(-time.Hour)}
 	for name, c := range map[string]struct {
-		s    snapshot
+		s    squeue.Snapshot
 		end  *runner.End
 		want bool
 	}{
-		"never asked":             {snapshot{}, end, true},
-		"asked before":            {snapshot{at: now.Add(-2 * time.Hour)}, end, true},
-		"asked since":             {snapshot{at: now}, end, false},
-		"it ended by itself":      {snapshot{}, &runner.End{Ended: now}, false},
-		"asked since, and is new": {snapshot{at: now.Add(time.Second)}, &runner.End{Asked: true, Ended: now}, false},
+		"never asked":             {squeue.Snapshot{}, end, true},
+		"asked before":            {squeue.Snapshot{At: now.Add(-2 * time.Hour)}, end, true},
+		"asked since":             {squeue.Snapshot{At: now}, end, false},
+		"it ended by itself":      {squeue.Snapshot{}, &runner.End{Ended: now}, false},
+		"asked since, and is new": {squeue.Snapshot{At: now.Add(time.Second)}, &runner.End{Asked: true, Ended: now}, false},
 	} {
-		if got := c.s.early(c.end, "NONE"); got != c.want {
+		if got := early(&c.s, c.end, "NONE"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -111,7 +111,7 @@ type Runner struct {
 	*spool.Spool
 	cfg    Config
 	client client.Client
-	queue  queue
+	queue  squeue.Queue
 	book   sacct.Book
 
 	orders gather.Queue[*order]
@@ -138,7 +138,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
 	})
 	r.client.Sh, r.client.Patience = r.Sh, c.Patience
-	r.queue.ask, r.queue.earlier = r.client.Queue, rate.NewLimiter(rate.Every(c.Interval/2), 3)
+	r.queue.Ask, r.queue.Earlier = r.client.Queue, rate.NewLimiter(rate.Every(c.Interval/2), 3)
 	r.book.Ask, r.book.Interval, r.book.Delay, r.book.Log = r.client.Accounts, c.Interval, maxDoubt, r.Log
 	if err := r.Make(ctx); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (none run
 	if !armed.Is("armed", 3) {
 		return none, job.Errorf(job.Corrupt, "%s holds %q", m.Arming(), armed)
 	}
-	s, err := r.queue.look(ctx, 0)
+	s, err := r.queue.Look(ctx, 0)
 	if err != nil {
 		return none, err
 	}
