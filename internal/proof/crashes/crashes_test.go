@@ -125,7 +125,7 @@ func TestCrashes(t *testing.T) {
 func TestCrashesOfThree(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
-	strikes, points, jobs := 4, 6, 50
+	strikes, points, jobs := 3, 4, 40
 	if testenv.Long() {
 		strikes, points, jobs = 6, 12, 100
 	}

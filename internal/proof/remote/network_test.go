@@ -32,7 +32,7 @@ func TestCut(t *testing.T) {
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"})
 	w := open(t)
-	rnd, cuts := seed(t), 6
+	rnd, cuts := seed(t), 4
 	if testenv.Long() {
 		cuts = 100
 	}

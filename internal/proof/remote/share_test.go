@@ -63,11 +63,11 @@ func TestSharedInput(t *testing.T) {
 	p := testenv.NewProxy(t, s.Addr())
 	w.system("lab", s, p.Port)
 	var specs []job.Spec
-	for range 20 {
+	for range 8 {
 		specs = append(specs, w.spoils("lab"))
 	}
 	if n := sent(p, func() { w.finished(w.submit(specs...)...) }); n > 1.2 {
-		t.Errorf("the input of 20 jobs was sent %.1f times", n)
+		t.Errorf("the input of 8 jobs was sent %.1f times", n)
 	}
 	if n := sent(p, func() { w.finished(w.submit(specs[0])...) }); n > 0.1 {
 		t.Errorf("the input of a later job was sent %.1f times", n)
@@ -171,11 +171,11 @@ func TestSharedInputTwoProcesses(t *testing.T) {
 	p := testenv.NewProxy(t, s.Addr())
 	w.system("lab", s, p.Port)
 	var specs []job.Spec
-	for range 20 {
+	for range 8 {
 		specs = append(specs, w.spoils("lab"))
 	}
 	if n := sent(p, func() { w.finished(w.submit(specs...)...) }); n > 2.2 {
-		t.Errorf("the input of 20 jobs was sent %.1f times", n)
+		t.Errorf("the input of 8 jobs was sent %.1f times", n)
 	}
 	if all := w.shared("lab", s); len(all) != 1 {
 		t.Errorf("shared copies: %q", all)
