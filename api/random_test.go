@@ -243,7 +243,7 @@ func TestRandomRequests(t *testing.T) {
 	h, ids := openQuiet(t)
 	m := newMaker(t, h, ids)
 	rapid.Check(t, func(t *rapid.T) {
-		for range 150 {
+		for range 60 {
 			r := m.request(t)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)

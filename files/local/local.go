@@ -397,8 +397,8 @@ func (FS) Resolve(ctx context.Context, name string) (string, error) {
 	return resolved, err
 }
 
-// maxLinks is how many links one name may lead through.
-const maxLinks = 255
+// maxLinks is how many links one name may lead through, as on Linux.
+const maxLinks = 40
 
 // follow is [filepath.EvalSymlinks] that ends where a name enters the links of /proc.
 func follow(name string) (string, error) {

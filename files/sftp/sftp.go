@@ -402,8 +402,8 @@ func (f *FS) Symlink(ctx context.Context, target, name string) error {
 	}, "symlink", name)
 }
 
-// maxLinks is how many links one name may lead through.
-const maxLinks = 255
+// maxLinks is how many links one name may lead through, as on Linux.
+const maxLinks = 40
 
 // Resolve follows symbolic links. Servers differ in what their own way of it follows.
 func (f *FS) Resolve(ctx context.Context, name string) (string, error) {

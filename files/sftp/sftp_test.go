@@ -564,6 +564,7 @@ func TestFilesRemove(t *testing.T) {
 		program := exec.Command("/bin/sh", "-c", `while :; do mkdir -p "$1/a/b"; : > "$1/a/b/f"; done 2>/dev/null`,
 			"sh", top)
 		program.SysProcAttr = serve(t, "").cmd.SysProcAttr
+		program.Stdout = new(bytes.Buffer) // so Wait waits for the last mkdir, too
 		if err := program.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -10,29 +10,19 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/race"
 )
 
-// chooser is the pawl that tests find. The first pawl run of a test makes a folder beside the
-// reports of races, see detector.
+// chooser is the pawl that tests find. log_path, see detector, has the name of the test.
 const chooser = `#!/bin/sh
-case $1 in
-serve | worker) exec '$RACED' "$@" ;;
-run)
-	case $GORACE in
-	*log_path=*)
-		reports=${GORACE##*log_path=?} # without its quotes
-		mkdir "${reports%?}d" 2>/dev/null || exec '$PLAIN' "$@"
-		;;
-	esac
-	exec '$RACED' "$@"
-	;;
+case $1,$GORACE in
+serve,* | worker,* | run,*/TestTerminal*) exec '$RACED' "$@" ;;
 esac
 exec '$PLAIN' "$@"
 `
 
 // besides puts a pawl into the PATH before the one that is this test binary. Under the race
 // detector a process takes a quarter of a second to begin, and a pawl run as much again: those
-// that stay have it, and the first pawl run of each test. What comes and goes, such as pawl show,
-// is of a plain build. Its code runs in the process of the tests, too. Without the detector the
-// test binary begins as fast as any, and nothing is put there; nor by what TestReaper starts,
+// that stay have it, and each pawl run that a terminal shows. What comes and goes, such as pawl
+// show, is of a plain build. Its code runs in the process of the tests, too. Without the detector
+// the test binary begins as fast as any, and nothing is put there; nor by what TestReaper starts,
 // which has it from the tests, and a home of its own, where nothing is compiled yet.
 func besides() (undo func(), err error) {
 	if !race.Enabled || os.Getenv(becomesReaper) != "" {

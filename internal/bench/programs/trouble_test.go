@@ -137,7 +137,7 @@ func TestWithoutTheServer(t *testing.T) {
 func TestWithoutTheSystem(t *testing.T) {
 	p := inTrouble(t, true)
 	const places, ahead = 20, 40
-	jobs := 2000
+	jobs := 600
 	if testenv.Long() {
 		jobs = 10_000
 	}
