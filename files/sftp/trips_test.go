@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -127,6 +128,15 @@ func TestRoundTrips(t *testing.T) {
 			{"symlink", 2, func() error { return f.Symlink(ctx, "d", path.Join(dir, "link")) }},
 			{"resolve of what is no link", 1, func() error { _, err := f.Resolve(ctx, name); return err }},
 			{"resolve of a link", 3, func() error { _, err := f.Resolve(ctx, path.Join(dir, "link")); return err }},
+			{"resolve of a link into itself", 82, func() error {
+				if err := f.Symlink(ctx, "self/x", path.Join(dir, "self")); err != nil {
+					return err
+				}
+				if _, err := f.Resolve(ctx, path.Join(dir, "self")); !errors.Is(err, syscall.ELOOP) {
+					t.Errorf("resolve: %v", err)
+				}
+				return nil
+			}},
 			{"space", 1, func() error { _, err := f.Space(ctx, dir); return err }},
 			{"remove of a file", 1, func() error { return f.Remove(ctx, name) }},
 			{"remove of an empty folder", 2, func() error { return f.Remove(ctx, path.Join(dir, "d")) }},

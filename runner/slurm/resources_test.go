@@ -16,7 +16,7 @@ import (
 func TestResources(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	b.do(t, "scontrol", "create", "reservation", "ReservationName=ours", "StartTime=now", "Duration=60", "Users=root",
-		"PartitionName=pair", "CoreCnt=4", "NodeCnt=2", "Flags=OVERLAP")
+		"PartitionName=pair", "CoreCnt=4", "NodeCnt=2", "Flags=OVERLAP,IGNORE_JOBS") // of tests before it
 	t.Cleanup(func() {
 		if out, err := b.slurm.Do(context.Background(), "scontrol", "delete", "ReservationName=ours"); err != nil {
 			t.Error(out, err)
