@@ -95,8 +95,8 @@ func (q *Queue) counted(a Answer) map[string]int {
 	return missed
 }
 
-// Missing reports whether a name is missing in an answer and in one that was asked for before. It may
-// be there only since a time.
+// Missing reports whether a name is missing in an answer and in one that was asked for before. It
+// may be there only since a time.
 func (q *Queue) Missing(s *Snapshot, name string, since time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package squeue reads what squeue(1) says of the jobs of an account, and sees to it that it is asked
-// rarely.
+// Package squeue reads what squeue(1) says of the jobs of an account, and sees to it that it is
+// asked rarely.
 package squeue
 
 import (
