@@ -19,6 +19,9 @@ import (
 // "next". Processes of the two work side by side, as they do while those of one release are
 // replaced by those of another. The files and the flags are what else go build is given.
 func BuildNext(ctx context.Context, root, program, binary string, files overlay.Files, flags ...string) error {
+	if err := Sources(ctx); err != nil {
+		return err
+	}
 	next := overlay.Files{}
 	maps.Copy(next, files)
 	if err := addNext(next, root); err != nil {

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // Program is what is attacked: pawl, and something to do. It is relative to the module.
@@ -23,6 +25,9 @@ const Swept = "found what no wake-up told of"
 // Build builds the program from the module that this process stands in. The flags are those of go
 // build.
 func Build(ctx context.Context, binary string, flags ...string) error {
+	if err := testenv.Sources(ctx); err != nil {
+		return err
+	}
 	args := append(append([]string{"build", "-o", binary}, flags...), "github.com/pawl-jobs/pawl/"+Program)
 	build := exec.CommandContext(ctx, "go", args...)
 	if !slices.Contains(flags, "-race") {
