@@ -86,7 +86,7 @@ after the schedule was made.`,
 			if cmd.ArgsLenAtDash() == 1 {
 				f, err = line.File(args[1:], use)
 			} else {
-				f, err = jobfile.Read(args[1], use)
+				f, err = jobfile.Read(cmd.Context(), args[1], use)
 			}
 			if err != nil {
 				return err

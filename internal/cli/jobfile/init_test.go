@@ -35,7 +35,7 @@ func TestTemplates(t *testing.T) {
 				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				f, err := Read(name, Use{})
+				f, err := Read(t.Context(), name, Use{})
 				if err != nil {
 					t.Fatal(err)
 				}

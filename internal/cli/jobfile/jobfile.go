@@ -77,7 +77,7 @@ type Use struct {
 
 // Read reads a job file; see [Rule]. Its error, a [term.UsageError], names everything that is
 // wrong.
-func Read(name string, use Use) (File, error) {
+func Read(ctx context.Context, name string, use Use) (File, error) {
 	path, content, err := ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "./") {
 		return File{}, term.Usagef("job file: %w: give a file, or a command behind --, as in -- %s", err, name)
@@ -143,7 +143,7 @@ func Read(name string, use Use) (File, error) {
 	}
 	if faults.Lines != nil {
 		if use.Here {
-			f.absent(context.Background(), true, unread, &faults)
+			f.absent(ctx, true, unread, &faults)
 		}
 		return File{}, term.Usagef("job file %s:\n%w", name, &faults)
 	}

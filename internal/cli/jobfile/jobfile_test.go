@@ -107,7 +107,7 @@ func TestReadJobs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := inFile(t, c.content)
-			f, err := Read(name, Use{})
+			f, err := Read(t.Context(), name, Use{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestWrongJobs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name := inFile(t, c.content)
-			_, err := Read(name, Use{})
+			_, err := Read(t.Context(), name, Use{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -185,7 +185,7 @@ func TestWrongJobs(t *testing.T) {
 		if err := os.WriteFile(name, []byte("command: [a]\ninputs: [{from: x}]"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := Read(name, Use{})
+		f, err := Read(t.Context(), name, Use{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ Exit codes: 0 all is well, 2 something is wrong.`,
   pawl init script | pawl validate -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := Read(args[0], Use{Here: true})
+			f, err := Read(cmd.Context(), args[0], Use{Here: true})
 			if err != nil {
 				return err
 			}
@@ -52,20 +52,23 @@ Exit codes: 0 all is well, 2 something is wrong.`,
 			if err != nil {
 				return err
 			}
-			return validate(cmd.OutOrStdout(), dir, args[0], f)
+			return validate(cmd.Context(), cmd.OutOrStdout(), dir, args[0], f)
 		},
 	}
 }
 
 // validate looks at what a job file speaks of. dir is the data folder; name is the file's, for
 // messages.
-func validate(out io.Writer, dir, name string, f File) error {
+func validate(ctx context.Context, out io.Writer, dir, name string, f File) error {
 	// Kinds know more of a spec than its form. To ask them needs no store.
 	svc := service.New(service.Config{Kinds: map[string]engine.Kind{job.KindApp: node.CheckingKind(dir)}})
 	var faults Faults
 	var report strings.Builder
 	made := f.made()
 	for i := range f.Jobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		e := &f.Jobs[i]
 		label := f.label(i)
 		if err := svc.Check(&e.spec); err != nil {

@@ -50,7 +50,7 @@ Exit codes with --wait: those of pawl run.`,
 				return err
 			}
 			use := jobfile.Use{Away: s != nil && !s.Here(), Tasks: true}
-			read := func() (jobfile.File, error) { return jobfile.Read(args[0], use) }
+			read := func() (jobfile.File, error) { return jobfile.Read(cmd.Context(), args[0], use) }
 			if command := jobfile.BehindDash(cmd, args); command != nil {
 				read = func() (jobfile.File, error) { return o.line.File(command, use) }
 			}

@@ -89,7 +89,7 @@ CANCELED; for others see pawl help exit-codes.`,
 				}
 				r.file, r.anew = &f, true
 			} else if len(args) == 1 {
-				f, err := jobfile.Read(args[0], jobfile.Use{Away: r.away(), Here: r.server == nil})
+				f, err := jobfile.Read(cmd.Context(), args[0], jobfile.Use{Away: r.away(), Here: r.server == nil})
 				if err != nil {
 					return err
 				}
