@@ -27,7 +27,7 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 		if c := s.reconciled(names); c != nil {
 			checks = append(checks, *c)
 		}
-		if c := s.standing(names); c != nil {
+		if c := standing(s.node.App.Standing(), names); c != nil {
 			checks = append(checks, *c)
 		}
 		if s.pair != nil {
@@ -98,8 +98,7 @@ func (s *serving) reconciled(names bool) *api.Check {
 }
 
 // standing tells of steps that wait for file systems that do not answer; nil: there are none.
-func (s *serving) standing(names bool) *api.Check {
-	all := s.node.App.Standing()
+func standing(all []app.Standing, names bool) *api.Check {
 	if len(all) == 0 {
 		return nil
 	}
@@ -114,9 +113,8 @@ func (s *serving) standing(names bool) *api.Check {
 	if names {
 		said = readiness.Named(all, app.Standing.String)
 	}
-	c.Err = fmt.Errorf("file systems do not answer: %s not moved for minutes, and %d of them were left behind "+
-		"(at most %d are): %s",
-		phrase.Plural(len(all), "step")+" have", left, app.MaxLeftBehind, said)
+	c.Err = fmt.Errorf("file systems do not answer %s for minutes, and %d of them were left behind "+
+		"(at most %d are): %s", phrase.Plural(len(all), "step"), left, app.MaxLeftBehind, said)
 	return c
 }
 

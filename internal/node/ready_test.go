@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // TestNobodyIsToldWhereTheDatabaseIs: whoever asks without login learns that it does not answer, and the owner why.
@@ -30,5 +33,27 @@ func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 		if err := check(true); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("the owner is told %v", err)
 		}
+	}
+}
+
+// Steps that wait for file systems are told: how many to all, which they are to the owner. While
+// others can still be left behind, the service is well enough.
+func TestStepsThatStandStillAreTold(t *testing.T) {
+	if c := standing(nil, true); c != nil {
+		t.Errorf("of no step is said %+v", c)
+	}
+	all := []app.Standing{{Job: job.NewID(), State: job.Archiving, Path: "/lab/poem.txt", Left: true}}
+	for _, names := range []bool{false, true} {
+		c := standing(all, names)
+		if !c.Degraded || !strings.Contains(c.Err.Error(), "do not answer 1 step for minutes") ||
+			strings.Contains(c.Err.Error(), "/lab/poem.txt") != names {
+			t.Errorf("names %t: %+v", names, c)
+		}
+	}
+	for len(all) < app.MaxLeftBehind {
+		all = append(all, all[0])
+	}
+	if c := standing(all, false); c.Degraded {
+		t.Errorf("no further step can be left behind, and the check is only degraded: %v", c.Err)
 	}
 }
