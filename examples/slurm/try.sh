@@ -148,11 +148,17 @@ before=$(timeout 10 squeue -h -t all -o %F | sort -n | tail -n 1)
 "$pawl" run "$dir/sweep.yaml" >"$dir/sweep.log" 2>&1 &
 sweep=$!
 
-# The node has room for 62 of them, for 63 once job late is over. slurmctld saves what it knows some
-# seconds later.
-full() { [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq 64 ]; }
-saved() { find "$dir/state/job_state" -newer "$dir/started" | grep -q .; }
-until full && saved; do sleep 0.2; done
+# The node has room for 62 of them, for 63 once job late is over, beside the 20 that end at once.
+full() {
+	[ "$(sort -u "$dir/started" | wc -l)" -ge 82 ] && [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq 64 ]
+}
+until full; do sleep 0.2; done
+# slurmctld saves what it knows some seconds after a change. The first save may have begun before.
+for save in 1 2; do
+	: >"$dir/asked"
+	timeout 10 scontrol update jobid="$other" comment="save $save"
+	until find "$dir/state/job_state" -newer "$dir/asked" | grep -q .; do sleep 0.2; done
+done
 queue() {
 	timeout 10 squeue -h -t all -r -o '%F %T' | awk -v before="$before" '
 		$1 > before { all++; if (!seen[$1]++) calls++; state[$2]++ }

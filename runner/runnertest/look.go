@@ -141,6 +141,9 @@ func away(t *testing.T, b Bench) {
 			t.Errorf("with %s it is %s", c.dir, s)
 		}
 	}
+	hosttest.Until(t, "an answer from before is forgotten", func() bool {
+		return b.Runner.Kill(t.Context(), lost, 0) == nil
+	})
 }
 
 func clean(t *testing.T, b Bench) {
