@@ -120,7 +120,8 @@ func (m migrationFiles) Open(name string) (fs.File, error) {
 	}
 	text, err := io.ReadAll(file)
 	in := store.SQL(inSchema(string(text), m.schema))
-	in = strings.ReplaceAll(in, "{writers}", strconv.FormatInt(writersOf(m.schema), 10))
+	in = strings.NewReplacer("{writers}", strconv.FormatInt(writersOf(m.schema), 10),
+		"{schema}", "'"+strings.ReplaceAll(m.schema, "'", "''")+"'").Replace(in)
 	return migrationFile{file, strings.NewReader(in)}, err
 }
 

@@ -240,7 +240,7 @@ func (c *clients) silence(ctx context.Context, silent bool) (
 	if err != nil {
 		return restore, nil, err
 	}
-	mute := strings.Replace(loud, "pg_notify(", "concat(", 1)
+	mute := strings.ReplaceAll(loud, "pg_notify(", "concat(")
 	if mute == loud {
 		return restore, nil, fmt.Errorf("%s.enqueue has no pg_notify that could be left out", c.schema)
 	}
