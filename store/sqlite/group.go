@@ -165,7 +165,7 @@ func (t *tx) trimGroups(empty []spot, limit int, eff *store.Effects) error {
 const testsDue = `WITH due (tenant, key, probe, next, doc) AS MATERIALIZED (
 		SELECT g.tenant, g.key, g.probe, g.next, g.doc FROM groups g INDEXED BY groups_next
 			WHERE g.next IS NOT NULL AND g.duty = ?1 AND g.next <= ?2 AND ` + tested + `
-			ORDER BY g.next, g.tenant, g.key LIMIT ?3
+			ORDER BY g.next, g.tenant, g.key LIMIT ?3 + 0
 	)
 	SELECT tenant, key, doc, NULL FROM due
 	UNION ALL
@@ -334,7 +334,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (all []groups.Gr
 		which, args = which+` AND g.key = ?4`, append(args, q.Key)
 	}
 	var broken []error
-	err = s.query(ctx, which+` ORDER BY g.key LIMIT ?3`, 6, func(v []driver.Value) {
+	err = s.query(ctx, which+` ORDER BY g.key LIMIT ?3 + 0`, 6, func(v []driver.Value) {
 		g, err := groupOf(v[0], v[1], v[2])
 		g.Jobs, g.Oldest, g.Behind = integer(v[3]), instant(v[4]), integer(v[5])
 		all, broken = append(all, g), append(broken, err)

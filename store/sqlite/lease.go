@@ -199,7 +199,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, store.Effects, erro
 			return err
 		}
 		rs, err := t.rows(`SELECT `+columns+` FROM jobs j INDEXED BY jobs_session WHERE j.session IS NOT NULL
-			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) LIMIT ?`, int64(limit))
+			AND j.session NOT IN (SELECT id FROM sessions WHERE ended IS NULL) LIMIT ? + 0`, int64(limit))
 		if err != nil {
 			return err
 		}

@@ -126,16 +126,16 @@ const keysInUse = `WITH RECURSIVE
 		SELECT min(key) FROM turns WHERE tenant = ?1 AND key > ?2
 		UNION ALL
 		SELECT (SELECT min(t.key) FROM turns t WHERE t.tenant = ?1 AND t.key > e.key) FROM e
-			WHERE e.key IS NOT NULL LIMIT ?3
+			WHERE e.key IS NOT NULL LIMIT ?3 + 0
 	),
 	q (key) AS (
 		SELECT min(line) FROM jobs INDEXED BY jobs_line WHERE line <> '' AND tenant = ?1 AND line > ?2
 		UNION ALL
 		SELECT (SELECT min(j.line) FROM jobs j INDEXED BY jobs_line WHERE j.line <> '' AND j.tenant = ?1
-			AND j.line > q.key) FROM q WHERE q.key IS NOT NULL LIMIT ?3
+			AND j.line > q.key) FROM q WHERE q.key IS NOT NULL LIMIT ?3 + 0
 	),
 	k (key) AS (SELECT key FROM e WHERE key IS NOT NULL UNION SELECT key FROM q WHERE key IS NOT NULL ORDER BY 1
-		LIMIT ?3)`
+		LIMIT ?3 + 0)`
 
 // keyInUse is one key, if it comes after another one.
 const keyInUse = `WITH k (key) AS (SELECT ?4 WHERE ?4 > ?2 AND ?3 > 0)`
@@ -229,7 +229,7 @@ func (s *Store) Turns(ctx context.Context, q store.TurnQuery) (all []store.Turns
 	var holders []job.ID
 	if q.Key != "" && q.Holders > 0 {
 		err = s.query(ctx, `SELECT j.id FROM turns t CROSS JOIN jobs j ON j.seq = t.job WHERE t.tenant = ?
-			AND t.key = ? ORDER BY t.owner, t.job LIMIT ?`, 1,
+			AND t.key = ? ORDER BY t.owner, t.job LIMIT ? + 0`, 1,
 			func(v []driver.Value) { holders = append(holders, id(v[0])) }, q.Tenant, q.Key, int64(q.Holders))
 		if err != nil {
 			return nil, err

@@ -53,7 +53,7 @@ const overdue = `SELECT ended, seq, id, kind, machine FROM (
 		UNION ALL
 		SELECT ended, seq, id, kind, machine FROM jobs INDEXED BY jobs_hidden_ended
 			WHERE hidden = 1` + overdueOf + `
-	) ORDER BY ended, seq LIMIT ?6`
+	) ORDER BY ended, seq LIMIT ?6 + 0`
 
 const overdueOf = ` AND tenant = ?1 AND state = ?2 AND ended < ?3 AND (ended, seq) > (?4, ?5)
 			AND iif(?7 = '', kind NOT IN (SELECT value FROM json_each(coalesce(?8, '[]'))), kind = ?7)

@@ -3,6 +3,9 @@ package sqlite
 import (
 	"database/sql/driver"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +40,29 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, open(), slices.Sorted(maps.Keys(s.write.stmts)))
+}
+
+// SQLite would prepare a statement anew at each call to plan for a LIMIT that is a plain parameter.
+func TestLimitsAreExpressions(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameter, expression := regexp.MustCompile(`LIMIT \?[0-9]*`), regexp.MustCompile(`LIMIT \?[0-9]* \+ 0`)
+	all := 0
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(parameter.FindAll(text, -1))
+		if all += n; n != len(expression.FindAll(text, -1)) && name != "plan_test.go" {
+			t.Errorf("%s: write LIMIT ? + 0", name)
+		}
+	}
+	if all < 25 {
+		t.Errorf("there are only %d statements with LIMIT", all)
+	}
 }
 
 // The watcher of a machine asks again and again, and most of its programs have no news.
@@ -434,12 +460,12 @@ func TestPlanOfGroups(t *testing.T) {
 			"g USING INDEX groups_probe (duty=? AND probe=?)", "g USING INDEX groups_next (duty=? AND next>?)",
 			"j USING COVERING INDEX jobs_group (tenant=? AND grp=?)",
 		},
-		groupsThere("") + ` ORDER BY g.key LIMIT ?3`: {
+		groupsThere("") + ` ORDER BY g.key LIMIT ?3 + 0`: {
 			"g USING PRIMARY KEY (tenant=? AND key>?)", "j USING COVERING INDEX jobs_group (tenant=? AND grp=?)",
 			"j USING COVERING INDEX jobs_line (tenant=? AND line=?)",
 		},
-		groupsThere("") + ` AND g.key = ?4 ORDER BY g.key LIMIT ?3`: {"g USING PRIMARY KEY (tenant=? AND key=?)"},
-		inLineOf + ` ORDER BY g.key LIMIT ?3`: {"g USING INDEX groups_line (tenant=? AND " +
+		groupsThere("") + ` AND g.key = ?4 ORDER BY g.key LIMIT ?3 + 0`: {"g USING PRIMARY KEY (tenant=? AND key=?)"},
+		inLineOf + ` ORDER BY g.key LIMIT ?3 + 0`: {"g USING INDEX groups_line (tenant=? AND " +
 			"line=? AND places>?)"},
 		firstFail: {"j USING INDEX jobs_until (tenant=? AND grp=? AND until>?)"},
 	} {

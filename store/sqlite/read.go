@@ -77,7 +77,7 @@ const (
 	newestEvent = `SELECT coalesce(max(seq), 0) FROM events`
 
 	eventsOfAll = `SELECT ` + eventColumns +
-		` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ?`
+		` FROM events e JOIN jobs j ON j.seq = e.job WHERE j.tenant = ? AND e.seq > ? ORDER BY e.seq LIMIT ? + 0`
 
 	// The events of one job are found by their numbers, so that a reader who follows a long history
 	// goes on where it is: behind the event that its cursor names, if that is one of the job.
@@ -85,7 +85,7 @@ const (
 		AND j.tenant = ? AND e.seq > ?
 		AND (e.n, e.sub) > (coalesce((SELECT n FROM events WHERE seq = ? AND job = j.seq), 0),
 			coalesce((SELECT sub FROM events WHERE seq = ? AND job = j.seq), 0))
-		ORDER BY e.n, e.sub LIMIT ?`
+		ORDER BY e.n, e.sub LIMIT ? + 0`
 )
 
 func (s *Store) watched(ctx context.Context, watch string, since time.Time) (jobs []job.Job, err error) {

@@ -94,9 +94,9 @@ var (
 	)
 	SELECT * FROM (SELECT 'needs', j.id, '', '', '', 0 FROM jobs j INDEXED BY jobs_needs
 		WHERE j.custody = {Gate} AND j.needs <> 0
-			AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1)
+			AND j.needs <> (SELECT count(*) FROM prerequisites p WHERE p.job = j.seq) LIMIT ?1 + 0)
 	UNION ALL
-	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1)
+	SELECT * FROM (SELECT 'turn', x'', t.tenant, t.key, t.owner, t.job FROM turns t WHERE ` + useless + ` LIMIT ?1 + 0)
 	UNION ALL
 	SELECT 'group', x'', g.tenant, g.key, '', 0 FROM groups g WHERE NOT ` + somebody + `
 	UNION ALL

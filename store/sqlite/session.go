@@ -183,7 +183,7 @@ var unwatched = store.SQL(`WITH RECURSIVE watches (watch) AS (
 		SELECT (SELECT min(j.watch) FROM jobs j INDEXED BY jobs_monitor WHERE j.custody = {Monitor}
 			AND j.watch > w.watch)
 			FROM watches w WHERE w.watch IS NOT NULL
-		LIMIT ?
+		LIMIT ? + 0
 	)
 	SELECT w.watch, (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_monitor
 		WHERE custody = {Monitor} AND watch = w.watch LIMIT ? + 0))

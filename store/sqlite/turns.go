@@ -431,8 +431,7 @@ func (t *tx) keeping(d spot) (rs []row, err error) {
 // firsts reads the first jobs of each owner in the line of a key, up to most, and returns how many
 // it read of each. Jobs that keep turns are among them, wherever they stand. If there are many
 // owners, it reads those whose turn it is, and one more. In the line of an order there is one
-// place, and it is for the first of all. LIMIT is of an expression here and wherever jobs are
-// changed: see [tx.heads].
+// place, and it is for the first of all. LIMIT is of an expression everywhere: see [tx.heads].
 func (t *tx) firsts(k *turns.Key, d spot, most int, keeping []row) (firsts []row, each int, err error) {
 	if job.Ordered(d.key) {
 		firsts, err = t.rows(firstInOrder, d.tenant, d.key)
