@@ -39,8 +39,12 @@ const firstLook = time.Second
 const overlap = 500 * time.Millisecond
 
 // refreshGap is the least time between two refreshes for hints. Launches of one moment are read
-// together, and ends wait less often.
-const refreshGap = 10 * time.Millisecond
+// together, and ends wait less often. Where launches are many, each refresh reads many again: then
+// the gap grows, so that reading takes a tenth of the time.
+const (
+	refreshGap    = 10 * time.Millisecond
+	maxRefreshGap = 200 * time.Millisecond
+)
 
 // NewWatcher returns the watcher of a system. It does no I/O.
 func NewWatcher(k *Kind, y *System, s store.Reader, b broker.Broker) *Watcher {
@@ -68,9 +72,10 @@ type watch struct {
 	early  []runner.Notice     // of launches that are not watched yet
 	// past holds launches whose end was seen otherwise, and may still be told.
 	past   map[runner.Key]bool
-	silent bool        // the runner cannot tell of ends now
-	news   *time.Timer // when to read what hints have told of
-	read   time.Time   // when refresh was called last
+	silent bool          // the runner cannot tell of ends now
+	news   *time.Timer   // when to read what hints have told of
+	read   time.Time     // when refresh was called last
+	took   time.Duration // how long it read
 
 	ctx   context.Context // of the term: kills outlast a watch that is lost
 	wg    sync.WaitGroup
@@ -194,7 +199,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			}
 		case <-told.Messages():
 			drainHints(told)
-			x.news.Reset(max(0, refreshGap-time.Since(x.read)))
+			x.news.Reset(min(max(refreshGap, 10*x.took), maxRefreshGap) - time.Since(x.read))
 		case <-x.news.C:
 			if err := x.refresh(ctx); err != nil {
 				return err
@@ -264,6 +269,7 @@ func (x *watch) readRows(ctx context.Context) error {
 		since = since.Add(-overlap)
 	}
 	rows, err := x.store.Find(ctx, store.FindQuery{Watch: x.sys.Watch, Since: since})
+	x.took = time.Since(x.read)
 	if err != nil {
 		return x.unreachable(ctx, err)
 	}

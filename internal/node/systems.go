@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -183,9 +184,7 @@ func (y *system) same(doc *job.System) bool {
 	for _, d := range []*job.System{&was, &is} {
 		d.Disabled, d.Description, d.Most, d.Files, d.Partitions, d.Options = false, "", nil, nil, nil, nil
 	}
-	a, _ := json.Marshal(was)
-	b, _ := json.Marshal(is)
-	return string(a) == string(b)
+	return reflect.DeepEqual(was, is)
 }
 
 // reaches reports whether this process holds what reaches a system.
