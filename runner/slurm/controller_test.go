@@ -25,8 +25,11 @@ type moment struct {
 // Slurm made, and keeps away from others.
 func TestTheControllerGoes(t *testing.T) {
 	moments := []moment{
-		{name: "before sbatch asks", step: "asks"}, {name: "before sbatch answers", step: "answers"}, {name: "at once"},
-		{name: "after 1 s", after: time.Second}, {name: "after 4 s", after: 4 * time.Second},
+		{name: "before sbatch asks", step: "asks"},
+		{name: "before sbatch answers", step: "answers"},
+		{name: "at once"},
+		{name: "after 1 s", after: time.Second},
+		{name: "after 4 s", after: 4 * time.Second},
 	}
 	if testenv.Long() {
 		moments = append(moments, moment{name: "after 16 s", after: 16 * time.Second})
