@@ -301,7 +301,7 @@ func TestEventsOfALateCommit(t *testing.T) {
 
 // An open transaction holds up who reads the events of all jobs. It holds up nobody who asks for
 // one other job: its history is whole, a worker that says its end again is answered as it was, and
-// who waits for it hears of its end.
+// who waits for it, or follows its events, hears of its end.
 func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	a := start(t)
 	ctx := t.Context()
@@ -316,6 +316,17 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 			err = errors.Join(err, fmt.Errorf("the result is %d", n))
 		}
 		waited <- err
+	}()
+	followed := make(chan string, 1)
+	go func() {
+		var states []string
+		for e, err := range a.svc.Jobs().News(ctx, service.NewsQuery{Job: h.ID}) {
+			if err != nil {
+				t.Error(err)
+			}
+			states = append(states, string(e.State))
+		}
+		followed <- strings.Join(states, " ")
 	}()
 	session, err := claims.SessionOf(strings.Repeat("x", claims.MinSecret))
 	a.must(err)
@@ -339,6 +350,9 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	a.must(<-waited)
+	if got := <-followed; got != "PENDING RUNNING FINISHED" {
+		t.Errorf("followed: %s", got)
+	}
 	a.must(tx.Rollback(ctx))
 }
 

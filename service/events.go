@@ -24,7 +24,7 @@ type NewsQuery struct {
 
 // News yields events in the order in which they were committed, and waits for more until ctx ends.
 // Each event has the cursor at which the events after it begin. The query of one job ends after its
-// terminal event. An error is yielded last.
+// terminal event, and does not wait for others' transactions then. An error is yielded last.
 func (s *Service) News(ctx context.Context, q NewsQuery) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {
 		f := follower{s: s, q: q, cursor: q.Cursor}
@@ -97,15 +97,12 @@ func (s *Service) Cursor(ctx context.Context) (string, error) {
 	return es.Cursor, err
 }
 
-// Wait waits until a job has ended, and returns it. It does not wait for others' transactions, as
-// events do, which are in order.
+// Wait waits until a job has ended, and returns it.
 func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	ended, forget := s.feed.Await(id)
-	defer forget()
 	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
 		return j, err
 	}
-	for _, err := range s.News(ctx, NewsQuery{Job: id, Until: ended}) {
+	for _, err := range s.News(ctx, NewsQuery{Job: id}) {
 		if err != nil {
 			return job.Job{}, err
 		}
@@ -117,14 +114,20 @@ func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
 type follower struct {
 	s      *Service
 	q      NewsQuery
-	cursor string // of the newest event that it looked at
+	cursor string          // of the newest event that it looked at
+	ended  <-chan struct{} // closed when the one job has ended or is gone; nil: it looks at all
 }
 
 // follow yields events until there are no more, yield returns false, or ctx ends with an error.
 func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) error {
 	if isClosed(f.q.Until) {
-		_, err := f.past(ctx, "", yield)
+		_, err := f.past(ctx, store.EventQuery{}, yield)
 		return err
+	}
+	if !f.q.Job.IsZero() {
+		ended, forget := f.s.feed.Await(f.q.Job)
+		defer forget()
+		f.ended = ended
 	}
 	news := f.s.feed
 	news.Join()
@@ -138,7 +141,7 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 			return err
 		}
 		before := f.cursor
-		if over, err := f.past(ctx, known, yield); over || err != nil {
+		if over, err := f.past(ctx, store.EventQuery{Known: known}, yield); over || err != nil {
 			return err
 		}
 		if f.cursor != before {
@@ -150,10 +153,10 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	}
 }
 
-// past yields the events that the store has now. known is how far the feed has read. over says that
-// no more events are wanted.
-func (f *follower) past(ctx context.Context, known string, yield func(store.Event) bool) (over bool, err error) {
-	q := store.EventQuery{Tenant: f.s.cfg.Tenant, Job: f.q.Job, Cursor: f.cursor, Known: known, Limit: firstPage}
+// past yields the events that the store has now: q says of which time. over says that no more events
+// are wanted.
+func (f *follower) past(ctx context.Context, q store.EventQuery, yield func(store.Event) bool) (over bool, err error) {
+	q.Tenant, q.Job, q.Cursor, q.Limit = f.s.cfg.Tenant, f.q.Job, f.cursor, firstPage
 	for {
 		es, err := f.s.cfg.Store.Events(ctx, q)
 		if err != nil || len(es.Events) == 0 {
@@ -223,8 +226,14 @@ func (f *follower) present(ctx context.Context, at int64, yield func(store.Event
 			if _, err := f.s.Job(ctx, f.q.Job); err != nil {
 				return false, err
 			}
+		case <-f.ended: // the feed may wait for a transaction that began before
+			over, err := f.past(ctx, store.EventQuery{Now: true}, yield)
+			if !over && err == nil { // it told its end before, or is gone
+				_, err = f.s.Job(ctx, f.q.Job)
+			}
+			return true, err
 		case <-f.q.Until:
-			_, err := f.past(ctx, "", yield) // the feed may be behind
+			_, err := f.past(ctx, store.EventQuery{}, yield) // the feed may be behind
 			return true, err
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
