@@ -30,20 +30,16 @@ type Watcher struct {
 	differ atomic.Pointer[Report]
 }
 
-// firstLook is when a program is looked at first: it may have died, and nobody told, before its job
-// came to the watcher.
-const firstLook = time.Second
-
-// overlap is how far refresh goes back: an entry into monitor may be committed after a later one.
-// The look at all programs finds those that took longer.
-const overlap = 500 * time.Millisecond
-
-// refreshGap is the least time between two refreshes for hints. Launches of one moment are read
-// together, and ends wait less often. Where launches are many, each refresh reads many again: then
-// the gap grows, so that reading takes a tenth of the time.
 const (
-	refreshGap    = 10 * time.Millisecond
-	maxRefreshGap = 200 * time.Millisecond
+	// firstLook is when a program is looked at first: it may have died, and nobody told, before its
+	// job came to the watcher.
+	firstLook = time.Second
+	// overlap is how far refresh goes back: an entry into monitor may be committed after a later
+	// one. The look at all programs finds those that took longer.
+	overlap = 500 * time.Millisecond
+	// refreshGap is the least time between two refreshes for hints: launches of one moment are read
+	// together. It grows with the time that reading takes, to ten times that.
+	refreshGap, maxRefreshGap = 10 * time.Millisecond, 200 * time.Millisecond
 )
 
 // NewWatcher returns the watcher of a system. It does no I/O.
