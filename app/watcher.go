@@ -239,12 +239,8 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 }
 
 func drainHints(told broker.Subscription) {
-	for {
-		select {
-		case <-told.Messages():
-		default:
-			return
-		}
+	for len(told.Messages()) > 0 { // one refresh sees to many
+		<-told.Messages()
 	}
 }
 
