@@ -153,8 +153,8 @@ func (f *follower) follow(ctx context.Context, yield func(store.Event) bool) err
 	}
 }
 
-// past yields the events that the store has now: q says of which time. over says that no more events
-// are wanted.
+// past yields the events that the store has now; q says of which time. over says that no more
+// events are wanted.
 func (f *follower) past(ctx context.Context, q store.EventQuery, yield func(store.Event) bool) (over bool, err error) {
 	q.Tenant, q.Job, q.Cursor, q.Limit = f.s.cfg.Tenant, f.q.Job, f.cursor, firstPage
 	for {

@@ -53,7 +53,8 @@ func (s *Store) Resources(ctx context.Context, q store.ResourceQuery) (rs []stor
 	}
 	order := ` ORDER BY tenant, name`
 	if q.Next > 0 {
-		where, order, args = where+` AND next IS NOT NULL`, ` ORDER BY next, tenant, name LIMIT ? + 0`, append(args, int64(q.Next))
+		where, order = where+` AND next IS NOT NULL`, ` ORDER BY next, tenant, name LIMIT ? + 0`
+		args = append(args, int64(q.Next))
 	}
 	err = s.query(ctx, `SELECT tenant, kind, name, version, updated, doc, through, next, trouble FROM resources
 		WHERE `+where+order, 9, func(v []driver.Value) {

@@ -157,8 +157,8 @@ const (
 	lateAgain = time.Second
 )
 
-// listen reads whenever there is news, until the subscription is lost. Looking at jobs takes up to a
-// tenth of the time.
+// listen reads whenever there is news, until the subscription is lost. Looking at jobs takes up to
+// a tenth of the time.
 func (f *Feed) listen(ctx context.Context, news broker.Subscription) error {
 	wait := soonAgain
 	var looked time.Time
