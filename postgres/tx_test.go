@@ -305,10 +305,26 @@ func TestEventsOfALateCommit(t *testing.T) {
 func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	a := start(t)
 	ctx := t.Context()
+	task := pawl.Task[order, int]{Kind: "elsewhere"}
+	follow := func(id job.ID, seen chan<- string) {
+		for e, err := range a.svc.Jobs().News(ctx, service.NewsQuery{Job: id}) {
+			if err != nil {
+				t.Error(err)
+			}
+			seen <- string(e.State)
+		}
+		close(seen)
+	}
+	before, during := make(chan string, 9), make(chan string, 9)
+	early := a.enqueue(task, order{"ada", 0})
+	go follow(early.ID, before)
+	if got := <-before; got != "PENDING" {
+		t.Error(got)
+	}
 	tx := a.begin(1)
 	a.enqueue(plain, order{"ada", 1}, postgres.In(tx))
-	task := pawl.Task[order, int]{Kind: "elsewhere"}
 	h := a.enqueue(task, order{"ada", 2})
+	go follow(h.ID, during)
 	waited := make(chan error, 1)
 	go func() { // it waits before the job ends
 		n, err := h.Wait(ctx)
@@ -317,29 +333,22 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 		}
 		waited <- err
 	}()
-	followed := make(chan string, 1)
-	go func() {
-		var states []string
-		for e, err := range a.svc.Jobs().News(ctx, service.NewsQuery{Job: h.ID}) {
-			if err != nil {
-				t.Error(err)
-			}
-			states = append(states, string(e.State))
-		}
-		followed <- strings.Join(states, " ")
-	}()
 	session, err := claims.SessionOf(strings.Repeat("x", claims.MinSecret))
 	a.must(err)
 	desk := a.svc.Jobs().Claims()
 	over, cancel := context.WithCancel(ctx)
 	cancel() // it does not wait
-	got, err := desk.Claim(ctx, over, session, claims.Ask{Kinds: []string{"elsewhere"}, Slots: 1, Lease: job.Duration(time.Hour)})
+	got, err := desk.Claim(ctx, over, session, claims.Ask{Kinds: []string{"elsewhere"}, Slots: 2, Lease: job.Duration(time.Hour)})
 	a.must(err)
-	r, err := claims.Finish(claims.Held{ID: h.ID, Epoch: got.Jobs[0].Epoch}, []byte("7"))
-	a.must(err)
+	var reports []claims.Report
+	for _, j := range got.Jobs {
+		r, err := claims.Finish(claims.Held{ID: j.ID, Epoch: j.Epoch}, []byte("7"))
+		a.must(err)
+		reports = append(reports, r)
+	}
 	for range 2 {
-		answers, err := desk.Report(ctx, session, []claims.Report{r})
-		if err != nil || !answers[0].OK || answers[0].State != job.Finished {
+		answers, err := desk.Report(ctx, session, reports)
+		if err != nil || len(answers) != 2 || !answers[0].OK || answers[0].State != job.Finished || !answers[1].OK {
 			t.Errorf("%+v, %v", answers, err)
 		}
 	}
@@ -350,8 +359,14 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	a.must(<-waited)
-	if got := <-followed; got != "PENDING RUNNING FINISHED" {
-		t.Errorf("followed: %s", got)
+	for seen, want := range map[<-chan string]string{before: " RUNNING FINISHED", during: " PENDING RUNNING FINISHED"} {
+		states := ""
+		for state := range seen {
+			states += " " + state
+		}
+		if states != want {
+			t.Errorf("%s was followed, and not%s", states, want)
+		}
 	}
 	a.must(tx.Rollback(ctx))
 }
