@@ -115,14 +115,7 @@ exit $code`, dir)))
 			t.Logf("launch %d is revoked: %v", i, o.err)
 			continue
 		}
-		st := b.settled(t, o.handle)
-		runs := strings.Count(read(o.Dir+"/ran"), "ran")
-		t.Logf("launch %d: %d runs, %s", i, runs, st.State)
-		switch {
-		case st.State == runner.Ended && (st.End.Code != 3 || st.End.Run != runs-1),
-			st.State == runner.Dropped && runs > 0, st.State == runner.Lost && runs == 0:
-			t.Errorf("launch %d ran %d times: %+v %+v", i, runs, st, st.End)
-		}
+		b.accounted(t, i, o)
 		if err := b.runner.Kill(t.Context(), o.handle, 0); err != nil {
 			t.Error(err)
 		}
@@ -138,6 +131,20 @@ exit $code`, dir)))
 		if exists(o.Dir+"/ran") && o.handle.Token == "" {
 			t.Errorf("launch %d was revoked, and ran", i)
 		}
+	}
+}
+
+// accounted waits until a launch is settled that ends with 3, and compares what is told with what
+// ran.
+func (b bench) accounted(t *testing.T, i int, o task) {
+	t.Helper()
+	st := b.settled(t, o.handle)
+	runs := strings.Count(read(o.Dir+"/ran"), "ran")
+	t.Logf("launch %d: %d runs, %s", i, runs, st.State)
+	switch {
+	case st.State == runner.Ended && (st.End.Code != 3 || st.End.Run != runs-1),
+		st.State == runner.Dropped && runs > 0, st.State == runner.Lost && runs == 0:
+		t.Errorf("launch %d ran %d times: %+v %+v", i, runs, st, st.End)
 	}
 }
 
