@@ -338,7 +338,8 @@ func TestOpenTransactionAndOtherJobs(t *testing.T) {
 	desk := a.svc.Jobs().Claims()
 	over, cancel := context.WithCancel(ctx)
 	cancel() // it does not wait
-	got, err := desk.Claim(ctx, over, session, claims.Ask{Kinds: []string{"elsewhere"}, Slots: 2, Lease: job.Duration(time.Hour)})
+	ask := claims.Ask{Kinds: []string{"elsewhere"}, Slots: 2, Lease: job.Duration(time.Hour)}
+	got, err := desk.Claim(ctx, over, session, ask)
 	a.must(err)
 	var reports []claims.Report
 	for _, j := range got.Jobs {

@@ -19,10 +19,10 @@ type moment struct {
 	after time.Duration // of the answer
 }
 
-// The controller goes at each step of a launch, and some time after it, and comes back. In its first
-// seconds it has not yet saved what it has accepted: it may forget a job, run it twice, and give its
-// number to the job of somebody else. Pawl starts no launch twice, tells each run that Slurm made,
-// and keeps away from others.
+// The controller goes at each step of a launch, and some time after it, and comes back. For some
+// seconds it has not yet saved what it has accepted: it may forget a job, run it twice, and give
+// its number to the job of somebody else. Pawl starts no launch twice, tells each run that Slurm
+// made, and keeps away from others.
 func TestTheControllerGoes(t *testing.T) {
 	moments := []moment{
 		{name: "before sbatch asks", step: "asks"},
@@ -86,10 +86,10 @@ exit $code`, dir)))
 		s.StartController(t)
 	}
 
-	// Somebody else may get the numbers that Slurm has forgotten.
+	// Somebody else may get the numbers that Slurm has forgotten. Their jobs outlast ours.
 	var theirs []string
 	for i := range list {
-		script := fmt.Sprintf("until [ -e %s/go ]; do sleep 0.1; done; echo ended >>%s/their.%d; exit 9", b.Work, dir, i)
+		script := fmt.Sprintf("until [ -e %s/free ]; do sleep 0.1; done; echo ended >>%[1]s/their.%d; exit 9", dir, i)
 		out := b.do(t, "sbatch", "--parsable", "--output=/dev/null", "--wrap", script)
 		theirs = append(theirs, strings.TrimSpace(out))
 	}
@@ -120,6 +120,7 @@ exit $code`, dir)))
 			t.Error(err)
 		}
 	}
+	touch(t, dir+"/free")
 	for i, id := range theirs {
 		until(t, "the job of somebody else ends", func() bool {
 			s.Resume(t.Context())
