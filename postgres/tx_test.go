@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,47 +39,63 @@ var (
 // an app is a service and a database of its user beside it.
 type app struct {
 	*testing.T
+	dsn string
 	svc *pawl.Service
 	db  *pgxpool.Pool
 	sql *sql.DB
 }
 
+// onlyWakeUps is a service that looks for nothing of which nobody told it.
+var onlyWakeUps = pawl.Configure(func(c *service.Config) { c.Lease, c.Sweep = time.Hour, 24*time.Hour })
+
 func start(t *testing.T, options ...pawl.Option) *app {
-	dsn := testenv.Postgres(t).Database(t)
-	svc, err := pawl.Open(t.Context(), postgres.At(dsn),
-		append(options, pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { svc.Close() })
-	a := &app{T: t, svc: svc}
-	if a.db, err = pgxpool.New(t.Context(), dsn); err != nil {
+	a := &app{T: t, dsn: testenv.Postgres(t).Database(t)}
+	a.svc = a.open(options...)
+	pool, err := pgxpool.ParseConfig(a.dsn)
+	a.must(err)
+	pool.MaxConns = 16
+	if a.db, err = pgxpool.NewWithConfig(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.db.Close)
-	if a.sql, err = sql.Open("pgx", dsn); err != nil {
+	if a.sql, err = sql.Open("pgx", a.dsn); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.sql.Close() })
 	if _, err := a.db.Exec(t.Context(), "CREATE TABLE orders (n int PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}
-	for _, task := range []pawl.Task[order, int]{plain, unique, sorted, bound} {
-		task.Handle(svc, func(_ context.Context, j *pawl.Job[order]) (int, error) { return j.Args.N, nil })
-	}
 	return a
 }
 
-func (a *app) run() {
-	ctx, stop := context.WithCancel(context.Background())
+// open opens a service that handles all of the tasks.
+func (a *app) open(options ...pawl.Option) *pawl.Service {
+	a.Helper()
+	svc, err := pawl.Open(a.Context(), postgres.At(a.dsn),
+		append(options, pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))...)
+	a.must(err)
+	a.Cleanup(func() { svc.Close() })
+	for _, task := range []pawl.Task[order, int]{plain, unique, sorted, bound} {
+		task.Handle(svc, func(_ context.Context, j *pawl.Job[order]) (int, error) { return j.Args.N, nil })
+	}
+	return svc
+}
+
+func (a *app) run() { a.runs(a.svc) }
+
+// runs runs a service until stop, or the end of the test.
+func (a *app) runs(svc *pawl.Service) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- a.svc.Run(ctx) }()
-	a.Cleanup(func() {
-		stop()
+	go func() { ended <- svc.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-ended; err != nil {
 			a.Error(err)
 		}
 	})
+	a.Cleanup(stop)
+	return stop
 }
 
 // begin begins a transaction that inserts an order.
@@ -223,7 +240,7 @@ func (a *app) awaitBlocked() {
 // What waits for a turn or for its time goes on soon after the commit, long before a process looks
 // by itself.
 func TestTheGateHearsOfACommit(t *testing.T) {
-	a := start(t, pawl.Configure(func(c *service.Config) { c.Lease, c.Sweep = time.Hour, 24*time.Hour }))
+	a := start(t, onlyWakeUps)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "license", Most: 1}))
@@ -241,6 +258,111 @@ func TestTheGateHearsOfACommit(t *testing.T) {
 		if _, err := h.Wait(ctx); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// wanted reports whether a listener wants to be told of jobs (broker/pgnotify).
+func (a *app) wanted() (wanted bool) {
+	a.must(a.db.QueryRow(a.Context(),
+		"SELECT NOT pg_try_advisory_xact_lock(hashtextextended('pawl/wanted/pawl', 0))").Scan(&wanted))
+	return wanted
+}
+
+// tellOften tells the listeners so often, by so many transactions, that they want to be told no
+// more.
+func (a *app) tellOften(ctx context.Context, n int) {
+	a.Helper()
+	for range 4 {
+		tx, err := a.db.Begin(ctx)
+		a.must(err)
+		a.enqueue(plain, order{"ada", n}, postgres.In(tx))
+		defer func() { a.must(tx.Rollback(ctx)) }()
+	}
+	tx := a.begin(n)
+	for i := range 8 {
+		a.enqueue(pawl.Task[order, int]{Kind: fmt.Sprintf("other%d", i)}, order{"ada", n}, postgres.In(tx))
+	}
+	a.must(tx.Commit(ctx))
+	if !testenv.Until(ctx, func() bool { return !a.wanted() }) {
+		a.Fatal("a listener still wants to be told")
+	}
+}
+
+// ears returns a function that says how often transactions have told of plain jobs since the last
+// call.
+func (a *app) ears(ctx context.Context) func() int {
+	conn, err := a.db.Acquire(ctx)
+	a.must(err)
+	a.Cleanup(conn.Release)
+	_, err = conn.Exec(ctx, `LISTEN "pawl/pawl"`)
+	a.must(err)
+	return func() (times int) {
+		a.Helper()
+		_, err = conn.Exec(ctx, `NOTIFY "pawl/pawl", 'the end'`)
+		a.must(err)
+		for {
+			n, err := conn.Conn().WaitForNotification(ctx)
+			a.must(err)
+			switch n.Payload {
+			case "sql.0 jobs default plain":
+				times++
+			case "the end":
+				return times
+			}
+		}
+	}
+}
+
+// A listener that was told often is told nothing for a while, and looks. It finds the jobs of all
+// transactions that tell nothing, also of one that commits when it is told again.
+func TestTransactionsThatTellNothing(t *testing.T) {
+	a := start(t, onlyWakeUps)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	told := a.ears(ctx)
+	a.run()
+	for n, silent := 0, 0; silent < 3; n += 3 {
+		a.tellOften(ctx, n)
+		first, second := a.begin(n+1), a.begin(n+2)
+		hs := []*pawl.Handle[int]{
+			a.enqueue(plain, order{"ada", 1}, postgres.In(first)), a.enqueue(plain, order{"ada", 2}, postgres.In(second)),
+		}
+		a.must(first.Commit(ctx))
+		if !testenv.Until(ctx, a.wanted) {
+			t.Fatal("no listener wants to be told again")
+		}
+		a.must(second.Commit(ctx))
+		for _, h := range hs {
+			if _, err := h.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if told() == 0 {
+			silent++
+		}
+	}
+}
+
+// A process that begins beside a transaction that tells nothing finds its job.
+func TestBeginningBesideATransaction(t *testing.T) {
+	a := start(t, onlyWakeUps)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	told := a.ears(ctx)
+	for n, silent := 0, false; !silent; n += 2 {
+		a.tellOften(ctx, n)
+		tx := a.begin(n + 1)
+		late := a.enqueue(plain, order{"ada", 2}, postgres.In(tx))
+		stop := a.runs(a.open(onlyWakeUps))
+		if _, err := a.enqueue(plain, order{"ada", 1}).Wait(ctx); err != nil { // it has begun, and has looked
+			t.Fatal(err)
+		}
+		a.must(tx.Commit(ctx))
+		if _, err := late.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		silent = told() == 0
 	}
 }
 

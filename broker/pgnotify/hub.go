@@ -81,6 +81,19 @@ func (h *hub) take(where []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	return found, h.woken
 }
 
+// look says that transactions may have enqueued jobs without a word: there may be ready ones
+// everywhere, some at the gate, and events.
+func (h *hub) look() {
+	h.mu.Lock()
+	for l := range h.asked {
+		h.dirty[l] = true
+	}
+	h.wake()
+	h.mu.Unlock()
+	h.deliver(gateTopic, nil)
+	h.deliver(newsTopic, nil)
+}
+
 // missed says that anything may have been missed: there may be ready jobs everywhere, and messages
 // on every topic.
 func (h *hub) missed() {

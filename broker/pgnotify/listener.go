@@ -39,6 +39,8 @@ type listener struct {
 	done  chan struct{}
 	inbox []string // notifications that were read and not passed on yet; owned by the holder of the connection
 
+	watch watch // owned by the holder of the connection
+
 	mu   sync.Mutex
 	down error // guarded by mu: why there is no connection
 }
@@ -55,6 +57,7 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() +
 			` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
+		watch: watch{schema: cfg.Schema},
 	}
 	maps.Copy(conn.RuntimeParams, cfg.Params)
 	if conn.RuntimeParams["application_name"] == "" {
@@ -120,6 +123,9 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err == nil {
 		err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	}
+	if err == nil {
+		err = l.watch.begin(ctx, conn)
+	}
 	if err != nil {
 		hangUp(conn)
 		return nil, fault(err)
@@ -145,6 +151,13 @@ func (l *listener) serve(ctx context.Context, conn *pgx.Conn) error {
 		l.inbox = nil
 		if err := l.hear(ctx, conn, payloads); err != nil {
 			return err
+		}
+		news, err := l.watch.step(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if news {
+			l.hub.look()
 		}
 		c, err := l.wait(ctx, conn)
 		switch {
@@ -173,6 +186,9 @@ func (l *listener) wait(ctx context.Context, conn *pgx.Conn) (call, error) {
 		}
 	}
 	waiting, stop := context.WithCancel(ctx)
+	if next, ok := l.watch.due(); ok {
+		waiting, stop = context.WithDeadline(ctx, next)
+	}
 	asked := make(chan call, 1)
 	go func() {
 		defer close(asked)
@@ -242,6 +258,9 @@ func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) 
 	var messages []notice
 	for _, p := range payloads {
 		n, ok := parse(p)
+		if n.sender == inSQL {
+			l.watch.heard(time.Now())
+		}
 		switch {
 		case !ok:
 			l.log.Debug("a notification is not understood", "payload", p)

@@ -129,7 +129,7 @@ timeout 10 scancel "$id"
 until [ "$("$pawl" list --state RUNNING -o name | grep -c .)" -eq $lasting ]; do sleep 0.2; done
 echo "pawl cancel canceled; scancel $id.${late:+ Job late runs on, until its minute is over}"
 
-say 'A sweep of 100 jobs. Each program adds its number to a file; those above 20 then wait for the file go'
+say 'A sweep of 100 jobs. Each program adds its number to a file; those above 20 then wait until the pipe go is opened'
 cat >"$dir/sweep.yaml" <<JOBS
 defaults:
   name: sweep
@@ -138,13 +138,14 @@ defaults:
   script: |
     #!/bin/sh
     echo "\$1 \$PAWL_LAUNCH" >>$dir/started
-    [ \$1 -le 20 ] || until [ -e $dir/go ]; do sleep 1; done
+    [ \$1 -le 20 ] || : <$dir/go
     echo \$((\$1 * \$1)) >square.txt
 jobs:
 JOBS
 seq -f '- arguments: [%g]' 100 >>"$dir/sweep.yaml"
 before=$(timeout 10 squeue -h -t all -o %F | sort -n | tail -n 1)
 : >"$dir/started"
+mkfifo "$dir/go"
 "$pawl" run "$dir/sweep.yaml" >"$dir/sweep.log" 2>&1 &
 sweep=$!
 
@@ -173,7 +174,10 @@ queue
 say 'slurmctld is killed in the middle (kill -9), and started again'
 kill -9 $ctld
 wait $ctld || true
-: >"$dir/go"
+exec 8<>"$dir/go" # those that have it open go on; for those that open it later it is a file
+: >"$dir/gone"
+mv "$dir/gone" "$dir/go"
+exec 8>&-
 controller
 until timeout 5 sinfo -h -o %T 2>/dev/null | grep -q .; do sleep 0.2; done
 queue

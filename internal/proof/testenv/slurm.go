@@ -289,7 +289,7 @@ func (s *Scheduler) Do(ctx context.Context, name string, args ...string) (string
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = environ("SLURM_", s.Env()...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -1,0 +1,102 @@
+package pgnotify
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A transaction that notifies holds a lock of the whole cluster until its commit is on disk, so
+// those of many clients commit one after the other. Where many of them enqueue (pawl.enqueue in
+// store/postgres), listeners look for a while without being told. Two advisory locks settle who may
+// tell nothing:
+//
+//   - A listener that wants to be told holds the first one, shared. It lets it go for a while when it
+//     was told often, and many transactions were under way at once.
+//   - A transaction takes the second one, shared, until its end, then tries the first one. If nobody
+//     holds that, it tells nothing.
+//
+// A listener that has taken the first lock again goes on to look until nobody holds the second one.
+// Since each takes its lock before it looks at the other's, one of the two sees the other.
+const (
+	wantedLock = `hashtextextended('pawl/wanted/' || $1, 0)`
+	untoldLock = `hashtextextended('pawl/untold/' || $1, 0)`
+	underWay   = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND (classid::bigint << 32) | objid::bigint = ` + untoldLock
+)
+
+// What these transactions tell (engine.NewsTopic, engine.GateTopic).
+const (
+	inSQL     = "sql" // is the sender of what they tell
+	newsTopic = "news"
+	gateTopic = "gate"
+)
+
+const (
+	often    = 8 // notifications of transactions within the window
+	many     = 4 // transactions that are under way at once
+	window   = 20 * time.Millisecond
+	looking  = 200 * time.Millisecond // without being told
+	interval = 10 * time.Millisecond  // between two looks
+	patience = time.Second            // between two looks that wait for the end of a transaction, at most
+)
+
+// watch says when to look for what nobody tells. The holder of the connection owns it.
+type watch struct {
+	schema string
+	told   bool      // this listener is told
+	whole  bool      // it is told, and no transaction is under way that began before
+	began  time.Time // when told, or its contrary, began
+	next   time.Time // when to look next
+	window time.Time // when it began to count
+	seen   int       // notifications
+}
+
+// begin is called when a connection has begun to listen, or is to be told again.
+func (w *watch) begin(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+wantedLock+")", w.schema)
+	now := time.Now()
+	w.told, w.whole, w.began, w.next, w.seen = true, false, now, now, 0
+	return err
+}
+
+// due is when to look next. It is false if this listener is told of all.
+func (w *watch) due() (time.Time, bool) { return w.next, !w.told || !w.whole }
+
+// heard counts a notification of a transaction.
+func (w *watch) heard(now time.Time) {
+	if now.Sub(w.window) > window {
+		w.window, w.seen = now, 0
+	}
+	w.seen++
+}
+
+// step reports whether there may be something of which nobody has told.
+func (w *watch) step(ctx context.Context, conn *pgx.Conn) (news bool, err error) {
+	now := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	switch {
+	case w.told && w.seen >= often:
+		n := 0
+		w.seen = 0
+		err = conn.QueryRow(ctx, underWay, w.schema).Scan(&n)
+		if err == nil && n >= many {
+			_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", w.schema)
+			w.told, w.began, w.next = false, now, now.Add(interval)
+		}
+		return false, err
+	case w.told && w.whole || now.Before(w.next):
+		return false, nil
+	case w.told:
+		err = conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", w.schema).Scan(&w.whole)
+		w.next = now.Add(min(max(interval, now.Sub(w.began)/10), patience))
+	case now.Sub(w.began) < looking:
+		w.next = now.Add(interval)
+	default:
+		err = w.begin(ctx, conn)
+	}
+	return true, err
+}
