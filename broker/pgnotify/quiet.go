@@ -57,9 +57,17 @@ type watch struct {
 // begin is called when a connection has begun to listen, or is to be told again.
 func (w *watch) begin(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+wantedLock+")", w.schema)
-	now := time.Now()
-	w.told, w.whole, w.began, w.next, w.seen = true, false, now, now, 0
-	return err
+	if err != nil {
+		return err
+	}
+	w.told, w.began, w.seen = true, time.Now(), 0
+	return w.ask(ctx, conn)
+}
+
+// ask asks whether a transaction is under way that may tell nothing.
+func (w *watch) ask(ctx context.Context, conn *pgx.Conn) error {
+	w.next = time.Now().Add(min(max(interval, time.Since(w.began)/10), patience))
+	return conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", w.schema).Scan(&w.whole)
 }
 
 // due is when to look next. It is false if this listener is told of all.
@@ -91,8 +99,7 @@ func (w *watch) step(ctx context.Context, conn *pgx.Conn) (news bool, err error)
 	case w.told && w.whole || now.Before(w.next):
 		return false, nil
 	case w.told:
-		err = conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", w.schema).Scan(&w.whole)
-		w.next = now.Add(min(max(interval, now.Sub(w.began)/10), patience))
+		err = w.ask(ctx, conn)
 	case now.Sub(w.began) < looking:
 		w.next = now.Add(interval)
 	default:
