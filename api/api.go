@@ -195,6 +195,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	defer func() {
 		cut := h.caught(a, r, recover())
+		a.hurry() // what the server writes at the end: the last write may be long ago
 		if h.Answered != nil {
 			told := Answer{
 				Method: r.Method, Path: r.URL.Path, Principal: c.caller.Principal, RequestID: c.id,

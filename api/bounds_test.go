@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -280,7 +282,8 @@ func openBubble(t *testing.T, dir string, c api.Config) *bubble {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bubble{svc: service.New(service.Config{Store: db, Broker: &local.Broker{}}), dial: make(chan net.Conn)}
+	b := &bubble{dial: make(chan net.Conn)}
+	b.svc = service.New(service.Config{Store: db, Broker: &local.Broker{}, Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: programs{}}})
 	c.Service, c.Log = b.svc, slog.New(slog.DiscardHandler)
 	srv := &http.Server{Handler: api.New(c)}
 	done := make(chan error, 1)
@@ -293,6 +296,14 @@ func openBubble(t *testing.T, dir string, c api.Config) *bubble {
 	})
 	return b
 }
+
+// programs are never run, and have no files.
+type programs struct{ engine.Kind }
+
+func (programs) Files(*job.Job) (engine.Files, error) {
+	return engine.Files{}, job.Errorf(job.NotFound, "no files")
+}
+func (programs) Progress(*job.Job) (job.Progress, bool) { return job.Progress{}, false }
 
 func (b *bubble) Accept() (net.Conn, error) {
 	if c, ok := <-b.dial; ok {
@@ -390,6 +401,39 @@ func TestReaderThatStops(t *testing.T) {
 			<-answered
 		})
 	}
+}
+
+// An answer that says nothing for longer than a write may take ends as any other.
+func TestALogThatIsSilent(t *testing.T) {
+	dir := t.TempDir()
+	virtual.Test(t, func(t *testing.T) {
+		b := openBubble(t, dir, api.Config{})
+		ask := func(method, path, body string) *http.Response {
+			conn := b.connect(t)
+			fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode >= 300 {
+				said, _ := io.ReadAll(resp.Body)
+				t.Fatalf("%s: %s", resp.Status, said)
+			}
+			t.Cleanup(func() { resp.Body.Close() })
+			return resp
+		}
+		var j struct{ ID job.ID }
+		if err := json.NewDecoder(ask("POST", "/v1/jobs", later).Body).Decode(&j); err != nil {
+			t.Fatal(err)
+		}
+		path := "/v1/jobs/" + j.ID.String()
+		log := ask("GET", path+"/logs?follow=true", "")
+		time.Sleep(time.Minute)
+		ask("POST", path+"/cancel", "")
+		if text, err := io.ReadAll(log.Body); err != nil || len(text) > 0 {
+			t.Errorf("%q, %v", text, err)
+		}
+	})
 }
 
 func TestPing(t *testing.T) {
