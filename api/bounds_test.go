@@ -283,7 +283,8 @@ func openBubble(t *testing.T, dir string, c api.Config) *bubble {
 		t.Fatal(err)
 	}
 	b := &bubble{dial: make(chan net.Conn)}
-	b.svc = service.New(service.Config{Store: db, Broker: &local.Broker{}, Machine: "here", Kinds: map[string]engine.Kind{job.KindApp: programs{}}})
+	kinds := map[string]engine.Kind{job.KindApp: programs{}}
+	b.svc = service.New(service.Config{Store: db, Broker: &local.Broker{}, Machine: "here", Kinds: kinds})
 	c.Service, c.Log = b.svc, slog.New(slog.DiscardHandler)
 	srv := &http.Server{Handler: api.New(c)}
 	done := make(chan error, 1)

@@ -12,10 +12,10 @@ import (
 // store/postgres), listeners look for a while without being told. Two advisory locks settle who may
 // tell nothing:
 //
-//   - A listener that wants to be told holds the first one, shared. It lets it go for a while when it
-//     was told often, and many transactions were under way at once.
-//   - A transaction takes the second one, shared, until its end, then tries the first one. If nobody
-//     holds that, it tells nothing.
+//   - A listener that wants to be told holds the first one, shared. It lets it go for a while when
+//     it was told often, and many transactions were under way at once.
+//   - A transaction takes the second one, shared, until its end, then tries the first one. If
+//     nobody holds that, it tells nothing.
 //
 // A listener that has taken the first lock again goes on to look until nobody holds the second one.
 // Since each takes its lock before it looks at the other's, one of the two sees the other.
