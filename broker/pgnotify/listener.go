@@ -39,7 +39,7 @@ type listener struct {
 	done  chan struct{}
 	inbox []string // notifications that were read and not passed on yet; owned by the holder of the connection
 
-	watch watch // owned by the holder of the connection
+	quiet quiet // owned by the holder of the connection
 
 	mu   sync.Mutex
 	down error // guarded by mu: why there is no connection
@@ -57,7 +57,7 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() +
 			` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
-		watch: watch{schema: cfg.Schema},
+		quiet: quiet{schema: cfg.Schema},
 	}
 	maps.Copy(conn.RuntimeParams, cfg.Params)
 	if conn.RuntimeParams["application_name"] == "" {
@@ -124,7 +124,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	}
 	if err == nil {
-		err = l.watch.begin(ctx, conn)
+		err = l.quiet.begin(ctx, conn)
 	}
 	if err != nil {
 		hangUp(conn)
@@ -152,7 +152,7 @@ func (l *listener) serve(ctx context.Context, conn *pgx.Conn) error {
 		if err := l.hear(ctx, conn, payloads); err != nil {
 			return err
 		}
-		news, err := l.watch.step(ctx, conn)
+		news, err := l.quiet.step(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (l *listener) wait(ctx context.Context, conn *pgx.Conn) (call, error) {
 		}
 	}
 	waiting, stop := context.WithCancel(ctx)
-	if next, ok := l.watch.due(); ok {
+	if next, ok := l.quiet.due(); ok {
 		waiting, stop = context.WithDeadline(ctx, next)
 	}
 	asked := make(chan call, 1)
@@ -259,7 +259,7 @@ func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) 
 	for _, p := range payloads {
 		n, ok := parse(p)
 		if n.sender == inSQL {
-			l.watch.heard(time.Now())
+			l.quiet.heard(time.Now())
 		}
 		switch {
 		case !ok:

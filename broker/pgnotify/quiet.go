@@ -43,8 +43,8 @@ const (
 	patience = time.Second            // between two looks that wait for the end of a transaction, at most
 )
 
-// watch says when to look for what nobody tells. The holder of the connection owns it.
-type watch struct {
+// quiet says when to look for what nobody tells. The holder of the connection owns it.
+type quiet struct {
 	schema string
 	told   bool      // this listener is told
 	whole  bool      // it is told, and no transaction is under way that began before
@@ -55,55 +55,55 @@ type watch struct {
 }
 
 // begin is called when a connection has begun to listen, or is to be told again.
-func (w *watch) begin(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+wantedLock+")", w.schema)
+func (q *quiet) begin(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+wantedLock+")", q.schema)
 	if err != nil {
 		return err
 	}
-	w.told, w.began, w.seen = true, time.Now(), 0
-	return w.ask(ctx, conn)
+	q.told, q.began, q.seen = true, time.Now(), 0
+	return q.ask(ctx, conn)
 }
 
 // ask asks whether a transaction is under way that may tell nothing.
-func (w *watch) ask(ctx context.Context, conn *pgx.Conn) error {
-	w.next = time.Now().Add(min(max(interval, time.Since(w.began)/10), patience))
-	return conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", w.schema).Scan(&w.whole)
+func (q *quiet) ask(ctx context.Context, conn *pgx.Conn) error {
+	q.next = time.Now().Add(min(max(interval, time.Since(q.began)/10), patience))
+	return conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", q.schema).Scan(&q.whole)
 }
 
 // due is when to look next. It is false if this listener is told of all.
-func (w *watch) due() (time.Time, bool) { return w.next, !w.told || !w.whole }
+func (q *quiet) due() (time.Time, bool) { return q.next, !q.told || !q.whole }
 
 // heard counts a notification of a transaction.
-func (w *watch) heard(now time.Time) {
-	if now.Sub(w.window) > window {
-		w.window, w.seen = now, 0
+func (q *quiet) heard(now time.Time) {
+	if now.Sub(q.window) > window {
+		q.window, q.seen = now, 0
 	}
-	w.seen++
+	q.seen++
 }
 
 // step reports whether there may be something of which nobody has told.
-func (w *watch) step(ctx context.Context, conn *pgx.Conn) (news bool, err error) {
+func (q *quiet) step(ctx context.Context, conn *pgx.Conn) (news bool, err error) {
 	now := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	switch {
-	case w.told && w.seen >= often:
+	case q.told && q.seen >= often:
 		n := 0
-		w.seen = 0
-		err = conn.QueryRow(ctx, underWay, w.schema).Scan(&n)
+		q.seen = 0
+		err = conn.QueryRow(ctx, underWay, q.schema).Scan(&n)
 		if err == nil && n >= many {
-			_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", w.schema)
-			w.told, w.began, w.next = false, now, now.Add(interval)
+			_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", q.schema)
+			q.told, q.began, q.next = false, now, now.Add(interval)
 		}
 		return false, err
-	case w.told && w.whole || now.Before(w.next):
+	case q.told && q.whole || now.Before(q.next):
 		return false, nil
-	case w.told:
-		err = w.ask(ctx, conn)
-	case now.Sub(w.began) < looking:
-		w.next = now.Add(interval)
+	case q.told:
+		err = q.ask(ctx, conn)
+	case now.Sub(q.began) < looking:
+		q.next = now.Add(interval)
 	default:
-		err = w.begin(ctx, conn)
+		err = q.begin(ctx, conn)
 	}
 	return true, err
 }

@@ -78,9 +78,11 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 		return nil, ctx.Err()
 	}
 	if y.ready == nil {
-		if y.ready, err = y.prepare(ctx, watch, s.log); err != nil {
+		ready, err := y.prepare(ctx, watch, s.log)
+		if err != nil {
 			return nil, fmt.Errorf("system %s: %w", y.doc.Name, s.reached.judge(tenant, &y.doc, err))
 		}
+		y.ready = ready
 		if err := s.reached.note(tenant, &y.doc); err != nil {
 			s.log.Warn("it is not kept that a system was reached", "system", y.doc.Name, "error", err)
 		}
@@ -219,7 +221,10 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 		ends, past = y.doc.Runner+"-ends", y.doc.Runner+"-past"
 	}
 	sys.Runner, err = backends.runners[y.doc.Starts()](ctx, y.host, path.Join(work, ends), path.Join(work, past), log)
-	return sys, err
+	if err != nil {
+		return nil, err
+	}
+	return sys, nil
 }
 
 // forget makes the next use find and make the folders of the system again: they were removed.
