@@ -85,13 +85,18 @@ func (h *hub) take(where []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 // everywhere, some at the gate, and events.
 func (h *hub) look() {
 	h.mu.Lock()
+	h.everywhere()
+	h.mu.Unlock()
+	h.deliver(gateTopic, nil)
+	h.deliver(newsTopic, nil)
+}
+
+// everywhere is called with mu held.
+func (h *hub) everywhere() {
 	for l := range h.asked {
 		h.dirty[l] = true
 	}
 	h.wake()
-	h.mu.Unlock()
-	h.deliver(gateTopic, nil)
-	h.deliver(newsTopic, nil)
 }
 
 // missed says that anything may have been missed: there may be ready jobs everywhere, and messages
@@ -99,10 +104,7 @@ func (h *hub) look() {
 func (h *hub) missed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for l := range h.asked {
-		h.dirty[l] = true
-	}
-	h.wake()
+	h.everywhere()
 	for _, subscriptions := range h.topics {
 		for _, s := range subscriptions {
 			s.miss()

@@ -149,7 +149,7 @@ func (r *run) watch(ctx context.Context, s *attachment, signals <-chan os.Signal
 		}
 		lost <- nil
 	})
-	cancel := make(chan struct{})
+	cancel := make(chan struct{}, 1)
 	helpers.Go(func() {
 		for ctx.Err() == nil {
 			switch r.view.Stopped(ctx, signals) {
@@ -158,9 +158,7 @@ func (r *run) watch(ctx context.Context, s *attachment, signals <-chan os.Signal
 			case live.Cancel:
 				select {
 				case cancel <- struct{}{}:
-				case <-signals: // nobody answers
-					end(errLeft)
-				case <-ctx.Done():
+				default: // it waits already, for an answer to something else
 				}
 			}
 		}
