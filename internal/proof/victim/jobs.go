@@ -82,8 +82,9 @@ func (l *load) program(c *loadJob, i, millis int) {
 	if endless(i) || l.overtime(i) {
 		millis += 1_000_000
 	}
-	if suspended(i) { // it still runs when somebody on a busy machine has seen that it does
-		millis += 3000
+	wait := ""
+	if suspended(i) { // it still runs when somebody has seen that it does
+		wait = `until [ -e "$LEDGER.resumed-$PAWL_JOB_ID" ]; do sleep 0.1; done; `
 	}
 	end := "0"
 	switch n % 4 {
@@ -106,9 +107,9 @@ func (l *load) program(c *loadJob, i, millis int) {
 		read = "cat in/a in/b; "
 	}
 	script := fmt.Sprintf(`echo "launch $PAWL_JOB_ID $PAWL_ATTEMPT $$" >> "$LEDGER"; `+
-		`%ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
+		`%s%ssleep %d.%03d; echo "$PAWL_JOB_ID $PAWL_ATTEMPT"; %s`+
 		`mkdir -p made scratch; echo "$PAWL_ATTEMPT" > made/file; echo no > scratch/file; `+
-		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, millis/1000, millis%1000, read, end)
+		`echo "done $PAWL_JOB_ID $PAWL_ATTEMPT 0" >> "$LEDGER"; exit %s`, leave, wait, millis/1000, millis%1000, read, end)
 	switch n % 3 {
 	case 0:
 		c.Spec.Script = script

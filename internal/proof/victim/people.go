@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +49,7 @@ func (l *load) meddle(ctx context.Context, n *node.Node, ids []job.ID) error {
 		switch {
 		case i%17 == 3:
 			granted, err = l.cancel(ctx, n, ids[i])
-		case i%13 == 6:
+		case i%13 == 6 && !suspended(i):
 			var answers []store.Wished
 			if answers, err = n.Pause(ctx, ids[i]); err == nil && answers[0].Err == nil {
 				granted, paused = true, append(paused, ids[i])
@@ -79,8 +80,8 @@ func (l *load) meddle(ctx context.Context, n *node.Node, ids []job.ID) error {
 	return err
 }
 
-// suspend pauses a job once its program runs, and lets it go on once it is suspended, or has ended
-// meanwhile.
+// suspend pauses a job once its program runs, and lets it go on once it is suspended. Then the
+// program may end; where nothing can suspend it, it may once the pause is granted.
 func (l *load) suspend(ctx context.Context, n *node.Node, id job.ID) error {
 	asked := false
 	for e, err := range n.Events(ctx, id, "") {
@@ -93,12 +94,24 @@ func (l *load) suspend(ctx context.Context, n *node.Node, id job.ID) error {
 			if answers, err := n.Pause(ctx, id); err != nil || answers[0].Err != nil {
 				return err // it has ended
 			}
+			if l.scheduled {
+				if err := l.letEnd(id); err != nil {
+					return err
+				}
+			}
 		case asked && (strings.HasPrefix(e.Message, "suspended") || e.State == job.Paused):
-			_, err := n.Resume(ctx, id)
-			return err
+			if _, err := n.Resume(ctx, id); err != nil {
+				return err
+			}
+			return l.letEnd(id)
 		}
 	}
 	return nil
+}
+
+// letEnd makes the file for which the program of a suspended job waits.
+func (l *load) letEnd(id job.ID) error {
+	return os.WriteFile(l.ledger+".resumed-"+id.String(), nil, 0o644) //nolint:gosec // another account looks for it
 }
 
 // end cancels a job once its program runs.
