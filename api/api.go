@@ -52,11 +52,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -134,12 +130,9 @@ type handler struct {
 	streams   chan struct{} // holds one for each stream
 	documents documents
 
-	// What is below is made by register at the first request: to make it takes longer than to answer
-	// most requests, and many processes have handlers that nobody asks.
-	registered sync.Once
-	mux        *http.ServeMux
-	api        huma.API
-	operations map[string]*operation // by the pattern of mux
+	mux    *http.ServeMux
+	routes []*route
+	at     map[string]*route // by the pattern of mux
 }
 
 // New returns the handler of all paths.
@@ -154,16 +147,17 @@ func New(c Config) http.Handler {
 	if c.Prefix = strings.Trim(c.Prefix, "/"); c.Prefix != "" {
 		c.Prefix = "/" + c.Prefix
 	}
-	return &handler{
+	h := &handler{
 		Config:  c,
 		limiter: limiter{rate: c.Limits.Rate, burst: c.Limits.Burst}, streams: make(chan struct{}, c.Limits.Streams),
+		mux: http.NewServeMux(), at: map[string]*route{},
 	}
+	h.register()
+	return h
 }
 
-// register makes all operations, and the document about them.
+// register adds all operations.
 func (h *handler) register() {
-	h.mux, h.operations = http.NewServeMux(), map[string]*operation{}
-	h.api = humago.New(h.mux, h.humaConfig())
 	h.registerSubmit()
 	h.registerJobs()
 	h.registerWishes()
@@ -177,11 +171,10 @@ func (h *handler) register() {
 	h.registerClaims()
 	h.registerSchemas()
 	h.registerHealth()
-	h.finishDocument()
 	h.serveDocs()
 	if h.Inward {
-		for _, op := range h.operations {
-			op.public = false
+		for _, r := range h.routes {
+			r.public = false
 		}
 	}
 }
@@ -189,7 +182,6 @@ func (h *handler) register() {
 // ServeHTTP answers a request. It also survives a panic and counts the answer.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	h.registered.Do(h.register)
 	c := &call{id: requestID(r), own: h.Auth == nil, stops: h.stops, log: h.Log}
 	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
@@ -237,11 +229,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, pattern := h.mux.Handler(r)
-	op := h.operations[pattern]
+	op := h.at[pattern]
 	if op == nil || !clean(r, op) { // mux would redirect to the clean path
 		h.nothing(w, r)
 		return
 	}
+	h.make(op)
 	c := callOf(r.Context())
 	c.op = op
 	for _, pass := range []func(http.ResponseWriter, *http.Request) error{
@@ -260,7 +253,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 
 // clean reports whether a path is written as it should be. That of a file may end with a slash: it
 // is refused as that of no file.
-func clean(r *http.Request, op *operation) bool {
+func clean(r *http.Request, op *route) bool {
 	escaped := r.URL.EscapedPath()
 	if strings.HasSuffix(op.path, "...}") {
 		escaped = strings.TrimSuffix(escaped, "/")

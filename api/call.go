@@ -20,7 +20,7 @@ var revision = strconv.Itoa(Revision)
 // A call is what is known of a request on its way.
 type call struct {
 	id     string
-	op     *operation
+	op     *route
 	caller Caller
 	svc    *service.Service // acts in the caller's name
 	body   []byte

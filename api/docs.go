@@ -30,10 +30,9 @@ type documents struct {
 	err        error
 }
 
-func (h *handler) make() error {
-	d := &h.documents
+func (d *documents) make(h *handler) error {
 	d.once.Do(func() {
-		doc := h.api.OpenAPI()
+		doc := h.openAPI()
 		if d.json, d.err = json.Marshal(doc); d.err == nil {
 			d.yaml, d.err = doc.YAML()
 		}
@@ -49,20 +48,19 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // serveDocs adds what people and programs read about the API. It needs no login.
 func (h *handler) serveDocs() {
 	add := func(id, path string, answer http.HandlerFunc) {
-		pattern := http.MethodGet + " " + path
-		h.operations[pattern] = &operation{id: id, public: true}
-		h.mux.HandleFunc(pattern, answer)
+		op := operation{id: id, method: http.MethodGet, path: path, public: true}
+		h.add(&route{operation: op, answer: answer})
 	}
-	add("openapi", "/openapi.json", h.openAPI("application/openapi+json", func() []byte { return h.documents.json }))
-	add("openapi", "/openapi.yaml", h.openAPI("application/openapi+yaml", func() []byte { return h.documents.yaml }))
+	add("openapi", "/openapi.json", h.openAPIAs("application/openapi+json", func() []byte { return h.documents.json }))
+	add("openapi", "/openapi.yaml", h.openAPIAs("application/openapi+yaml", func() []byte { return h.documents.yaml }))
 	add("root", "/{$}", h.root)
 	add("docs", "/docs", func(w http.ResponseWriter, r *http.Request) { docsFile(w, r, "index.html") })
 	add("docs", "/docs/{file}", func(w http.ResponseWriter, r *http.Request) { docsFile(w, r, r.PathValue("file")) })
 }
 
-func (h *handler) openAPI(kind string, text func() []byte) http.HandlerFunc {
+func (h *handler) openAPIAs(kind string, text func() []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h.make(); err != nil {
+		if err := h.documents.make(h); err != nil {
 			writeProblem(w, r, err)
 			return
 		}

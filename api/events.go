@@ -21,11 +21,11 @@ func (h *handler) registerEvents() {
 		"event, and the event as JSON in data. " +
 		"The stream begins with an id alone, from which a client goes on that comes again before the first " +
 		"event. While nothing happens a comment comes every 15 s."
-	sent := &huma.MediaType{
+	sent := plain(huma.MediaType{
 		Schema: &huma.Schema{Type: huma.TypeString},
 		Example: "id: 0f3a\nevent: RUNNING\ndata: " +
 			"{\"job\":\"01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77\",\"n\":7,\"state\":\"RUNNING\"}\n\n",
-	}
+	})
 	one := operation{
 		id: "job-events", tag: "events", method: http.MethodGet, path: "/v1/jobs/{id}/events",
 		summary: "Follow what happens to a job", about: about + " It ends after the end of the job.",

@@ -28,8 +28,8 @@ func (h *handler) registerFiles() {
 	open := of("get-output", "output/{path...}", "Get a file of a job",
 		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
 	open.kind, open.answers = "application/octet-stream",
-		&huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
-	open.successes = map[int]string{http.StatusPartialContent: "A range of it."}
+		plain(huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}})
+	open.others = map[int]string{http.StatusPartialContent: "A range of it."}
 	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
 		"Content-Disposition": inHeader("The name of the file.", `attachment; filename=counts.txt`),
@@ -38,7 +38,7 @@ func (h *handler) registerFiles() {
 	register(h, open, h.openOutput)
 	logs := of("get-logs", "logs", "Get what the program of a job wrote",
 		"With follow the answer goes on until the job has ended.")
-	logs.kind, logs.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	logs.kind, logs.answers = "text/plain", textAnswer
 	register(h, logs, h.logs)
 }
 

@@ -28,13 +28,12 @@ func (h *handler) registerHealth() {
 	}
 	register(h, of("get-health", "/healthz", "Whether the process is there", "It looks at nothing else.", true),
 		h.health)
-	register(h, of("get-readiness", "/readyz", "Whether the service can do its work",
-		"All checks with their outcome. The status is 503 when one that is not degraded fails.", true), h.readiness)
-	h.api.OpenAPI().Paths["/readyz"].Get.Responses["503"] = &huma.Response{
-		Description: "It cannot.", Content: h.api.OpenAPI().Paths["/readyz"].Get.Responses["200"].Content,
-	}
+	ready := of("get-readiness", "/readyz", "Whether the service can do its work",
+		"All checks with their outcome. The status is 503 when one that is not degraded fails.", true)
+	ready.others = map[int]string{http.StatusServiceUnavailable: "It cannot."}
+	register(h, ready, h.readiness)
 	metrics := of("get-metrics", "/metrics", "Metrics for Prometheus", "", false)
-	metrics.kind, metrics.answers = "text/plain", &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	metrics.kind, metrics.answers = "text/plain", textAnswer
 	metrics.errors = []int{http.StatusNotFound}
 	register(h, metrics, h.metrics)
 	register(h, of("get-version", "/v1/version", "Which version answers", "", false), h.version)

@@ -53,10 +53,12 @@ func (h *handler) registerJobs() {
 	request := one("get-request", http.MethodGet, "/request", "Get the spec of a job",
 		"The spec as it was given, byte for byte; or as it was resolved.")
 	request.kind = jsonType
-	request.answers = &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
-		of[job.Spec](h.api.OpenAPI().Components.Schemas),
-		{Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
-	}}}
+	request.answers = func(r huma.Registry) huma.MediaType {
+		return huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{
+			of[job.Spec](r),
+			{Type: huma.TypeObject, Description: "A resolved spec says more, such as the folder."},
+		}}}
+	}
 	register(h, request, h.request)
 	register(h, one("get-history", http.MethodGet, "/history", "Get what happened to a job",
 		"All of its events, oldest first, and how long it was in each state."), h.history)

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -23,19 +25,37 @@ type operation struct {
 	method, path   string
 	summary, about string
 	status         int                // of success; 200 by default
-	successes      map[int]string     // other statuses of success, and when; they have the same body
+	others         map[int]string     // other statuses with the same body, and when
 	body           *body              // nil: it takes none
-	answers        *huma.MediaType    // what is answered where that is no JSON made from a type
+	answers        answers            // nil: JSON made from a type
 	kind           string             // the media type of answers
 	errors         []int              // statuses beside those that every operation has
 	headers        map[string]*header // of the success
 	public         bool               // without login
-	queries        []string           // the names of its parameters in the query
 	site           bool               // only the service's own principal may do it
 	ofJob          bool               // the program of a running job may do it to that job
 	peer           PeerMay            // what another process must be allowed to do it; empty: none may
-	input          reflect.Type       // has its parameters as fields
 }
+
+// A route is an operation and what answers it.
+type route struct {
+	operation
+	input reflect.Type   // has its parameters as fields
+	add   func(huma.API) // nil: it is in no document
+
+	// What is below is made at the first request: huma looks at all types of an operation, which takes
+	// longer than to answer, and most processes are asked for a few of them.
+	made    sync.Once
+	queries []string // the names of its parameters in the query
+	answer  http.Handler
+}
+
+// answers describe what is answered.
+type answers = func(huma.Registry) huma.MediaType
+
+func plain(m huma.MediaType) answers { return func(huma.Registry) huma.MediaType { return m } }
+
+var textAnswer = plain(huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}})
 
 // A body is what an operation takes.
 type body struct {
@@ -73,14 +93,40 @@ func register[I, O any](h *handler, op operation, f func(context.Context, *I) (*
 	if !op.public {
 		documented.Security = []map[string][]string{{bearer: {}}}
 	}
-	op.input = reflect.TypeFor[I]()
-	h.operations[op.method+" "+op.path] = &op
-	huma.Register(h.api, documented, func(ctx context.Context, in *I) (*O, error) {
-		out, err := f(ctx, in)
-		if err != nil {
-			return nil, newProblem(ctx, err)
+	h.add(&route{operation: op, input: reflect.TypeFor[I](), add: func(api huma.API) {
+		huma.Register(api, documented, func(ctx context.Context, in *I) (*O, error) {
+			out, err := f(ctx, in)
+			if err != nil {
+				return nil, newProblem(ctx, err)
+			}
+			return out, nil
+		})
+	}})
+}
+
+func (h *handler) add(r *route) {
+	pattern := r.method + " " + r.path
+	h.routes = append(h.routes, r)
+	h.at[pattern] = r
+	h.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { r.answer.ServeHTTP(w, req) })
+}
+
+// make makes a route ready for requests.
+func (h *handler) make(r *route) {
+	r.made.Do(func() {
+		if r.answer != nil {
+			return
 		}
-		return out, nil
+		mux := http.NewServeMux()
+		api := humago.New(mux, h.humaConfig(func(_ *huma.OpenAPI, made *huma.Operation) {
+			for _, p := range made.Parameters {
+				if p.In == "query" {
+					r.queries = append(r.queries, p.Name)
+				}
+			}
+		}))
+		r.add(api)
+		r.answer = mux
 	})
 }
 
@@ -163,8 +209,8 @@ var format = huma.Format{
 	Unmarshal: huma.DefaultJSONFormat.Unmarshal,
 }
 
-// humaConfig returns what the document begins with.
-func (h *handler) humaConfig() huma.Config {
+// humaConfig returns what the document begins with. added is told of each operation.
+func (h *handler) humaConfig(added huma.AddOpFunc) huma.Config {
 	config := huma.DefaultConfig("Pawl", "1."+revision)
 	config.Info.Description = intro
 	config.Info.License = &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}
@@ -173,7 +219,7 @@ func (h *handler) humaConfig() huma.Config {
 	config.CreateHooks = nil // no $schema in what is answered
 	config.Transformers = []huma.Transformer{asProblem, encoded}
 	config.Formats = map[string]huma.Format{jsonType: format, "json": format}
-	config.OnAddOperation = []huma.AddOpFunc{h.document}
+	config.OnAddOperation = []huma.AddOpFunc{added}
 	config.Components.Schemas = newRegistry()
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		bearer: {
@@ -202,12 +248,13 @@ func (h *handler) humaConfig() huma.Config {
 
 // document completes what huma has made of an operation.
 func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
-	op := h.operations[made.Method+" "+made.Path]
+	op := h.at[made.Method+" "+made.Path]
 	r := doc.Components.Schemas
 	success := made.Responses[strconv.Itoa(made.DefaultStatus)]
 	delete(made.Responses, "default")
 	if op.answers != nil {
-		success.Content = map[string]*huma.MediaType{op.kind: op.answers}
+		media := op.answers(r)
+		success.Content = map[string]*huma.MediaType{op.kind: &media}
 	}
 	for name, head := range op.headers {
 		if success.Headers == nil {
@@ -215,7 +262,7 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		}
 		success.Headers[name] = head
 	}
-	for status, about := range op.successes {
+	for status, about := range op.others {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
 	}
 	errors := append([]int{
@@ -238,9 +285,6 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problems[status].name}
 	}
 	for _, p := range made.Parameters {
-		if p.In == "query" {
-			op.queries = append(op.queries, p.Name)
-		}
 		p.Description = saidOf(op.input, p.Name)
 		documentParam(p)
 	}
@@ -314,9 +358,15 @@ func filterDoc() string {
 	return b.String()
 }
 
-// finishDocument completes the document once every operation is in it.
-func (h *handler) finishDocument() {
-	doc := h.api.OpenAPI()
+// openAPI returns the document of all operations.
+func (h *handler) openAPI() *huma.OpenAPI {
+	api := humago.New(http.NewServeMux(), h.humaConfig(h.document))
+	for _, r := range h.routes {
+		if r.add != nil {
+			r.add(api)
+		}
+	}
+	doc := api.OpenAPI()
 	r := doc.Components.Schemas
 	doc.Components.Responses = map[string]*huma.Response{}
 	for status, p := range problems {
@@ -358,6 +408,7 @@ func (h *handler) finishDocument() {
 			s.AdditionalProperties = nil // what is answered may grow
 		}
 	}
+	return doc
 }
 
 // reach notes which named schemas a schema leads to.

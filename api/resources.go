@@ -89,7 +89,7 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	put := op("apply-"+kind, http.MethodPut, "/{name}", "Make a "+kind+", or put another document in its place",
 		"The name in the document may be left out. With If-Match only the document of that version is replaced, "+
 			"and with If-None-Match: * none is.")
-	put.successes = map[int]string{http.StatusCreated: "There was none."}
+	put.others = map[int]string{http.StatusCreated: "There was none."}
 	put.errors = []int{http.StatusPreconditionFailed}
 	put.body = &body{
 		schema:   func(r huma.Registry) *huma.Schema { return nameless[T](r) },

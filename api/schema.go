@@ -200,7 +200,7 @@ func (h *handler) registerSchemas() {
 		summary: "Get the JSON Schema of a kind",
 		about: "For editors and for checks: what it refuses the service refuses too, but for null and empty " +
 			"text in the place of what is left out. The service also checks what a schema cannot say.",
-		kind: schemaType, answers: &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}},
+		kind: schemaType, answers: plain(huma.MediaType{Schema: &huma.Schema{Type: huma.TypeObject}}),
 	}, func(_ context.Context, in *kindInput) (*rawOutput, error) {
 		text, err := Schema(in.Kind)
 		return &rawOutput{schemaType, text}, err

@@ -89,15 +89,14 @@ func (runBody) TransformSchema(r huma.Registry, s *huma.Schema) *huma.Schema {
 const specExample = `{"command": ["wc", "-w", "/etc/passwd"], "labels": {"project": "tides"}}`
 
 func (h *handler) registerSubmit() {
-	r := h.api.OpenAPI().Components.Schemas
 	register(h, operation{
 		id: "submit", tag: "jobs", method: http.MethodPost, path: "/v1/jobs",
 		summary: "Submit one job or many",
 		about: "All are accepted or none, and the answer comes once they are on disk. For one spec it is one job, " +
 			"for many a list. " +
 			"What is wrong is listed for all of them.",
-		status:    http.StatusAccepted,
-		successes: map[int]string{http.StatusOK: "With wait: all have ended."},
+		status: http.StatusAccepted,
+		others: map[int]string{http.StatusOK: "With wait: all have ended."},
 		body: &body{
 			schema: func(r huma.Registry) *huma.Schema {
 				return &huma.Schema{OneOf: []*huma.Schema{of[job.Spec](r), of[manySpecs](r)}}
@@ -118,9 +117,11 @@ func (h *handler) registerSubmit() {
 			},
 		},
 		kind: jsonType,
-		answers: &huma.MediaType{Schema: &huma.Schema{
-			OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[service.View](r), of[viewedMany](r)},
-		}},
+		answers: func(r huma.Registry) huma.MediaType {
+			return huma.MediaType{Schema: &huma.Schema{
+				OneOf: []*huma.Schema{of[submitted](r), of[submittedMany](r), of[service.View](r), of[viewedMany](r)},
+			}}
+		},
 		headers: map[string]*header{"Location": inHeader("The path of the job; of many, of the first.",
 			"/v1/jobs/01926d3c-7b1e-7c43-9d52-6f0c8a3e1b77")},
 		errors: []int{http.StatusConflict},
@@ -130,8 +131,8 @@ func (h *handler) registerSubmit() {
 		summary: "Submit the jobs of a file, or find those that have not ended",
 		about: "If a run of the same bytes has not ended, the call finds it. The key is the SHA-256 sum of the " +
 			"path of the file, in hex.",
-		status:    http.StatusAccepted,
-		successes: map[int]string{http.StatusOK: "They existed before this call."},
+		status: http.StatusAccepted,
+		others: map[int]string{http.StatusOK: "They existed before this call."},
 		body: &body{
 			schema: of[runBody],
 			examples: map[string]example{"file": {

@@ -15,8 +15,8 @@ func (h *handler) registerWishes() {
 		return operation{
 			id: name + "-job", tag: "jobs", method: http.MethodPost, path: "/v1/jobs/{id}/" + name,
 			summary: summary, about: about,
-			successes: map[int]string{http.StatusAccepted: "The wish stands, and is not obeyed yet."},
-			errors:    []int{http.StatusConflict},
+			others: map[int]string{http.StatusAccepted: "The wish stands, and is not obeyed yet."},
+			errors: []int{http.StatusConflict},
 		}
 	}
 	register(h, wish("cancel", "Ask that a job end",

@@ -1,8 +1,8 @@
 package store
 
 import (
-	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -11,16 +11,29 @@ import (
 // of package job that has this name: 'ready', and 32. It panics at a name that is not one of
 // [constants]. Statements are made once, when the program starts.
 func SQL(text string) string {
-	return braces.ReplaceAllStringFunc(text, func(name string) string {
-		value, there := constants[name[1:len(name)-1]]
-		if !there {
-			panic("store: no constant of package job for SQL is named " + name)
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
 		}
-		return value
-	})
+		name, after, _ := strings.Cut(rest, "}")
+		if strings.Trim(name, letters) != "" || name == "" || name[0] > 'Z' { // it is the brace of an array, say
+			b.WriteString("{")
+			text = rest
+			continue
+		}
+		value, there := constants[name]
+		if !there {
+			panic("store: no constant of package job for SQL is named {" + name + "}")
+		}
+		b.WriteString(value)
+		text = after
+	}
 }
 
-var braces = regexp.MustCompile(`\{[A-Z][A-Za-z]*\}`)
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // constants are the constants of package job that statements may name, as SQL has them.
 var constants = map[string]string{

@@ -39,7 +39,7 @@ func seedOf(t *testing.T) uint64 {
 // once leave a slow machine no time to renew a lease.
 func TestStorm(t *testing.T) {
 	if !testenv.Long() {
-		t.Skip("it takes minutes: see TestShortStorm and make test-long")
+		t.Skip("it takes minutes: see make chaos and make test-long")
 	}
 	bin, err := build(t.Context(), t.TempDir(), "", true)
 	if err != nil {
