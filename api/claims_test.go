@@ -19,7 +19,7 @@ var reportTries = map[string][2]string{
 	"checkpoint": {`, "checkpoint": {"page": 7}`, ``},
 	"progress":   {`, "done": 40, "total": 100, "what": "sending"`, `, "done": "x"`},
 	"log":        {`, "name": "log", "message": "page 7 is empty", "key": "page-7"`, `, "name": "RUNNING"`},
-	"snooze":     {`, "delay": "5m"`, `, "delay": "-5m"`},
+	"snooze":     {`, "delay": "5m"`, ``},
 	"block":      {`, "message": "away", "tester": "tcp", "params": {"address": "x:1"}`, `, "message": "away"`},
 	"cancel":     {`, "message": "closed"`, `, "message": 1`},
 	"release":    {``, `, "x": 1`},
@@ -55,14 +55,15 @@ func claimTries() map[string][]try {
 			{status: 422},
 		},
 	}
+	all["snooze-claims"] = []try{{body: `{"jobs":[{held, "delay": "-5m"}]}`, header: asWorker, status: 422}}
 	for verb, of := range reportTries {
-		all[verb+"-claims"] = []try{
+		all[verb+"-claims"] = append(all[verb+"-claims"], []try{
 			{body: `{"jobs":[{held` + of[0] + `}]}`, header: asWorker, status: 200},
 			{body: `{"jobs":[{held` + of[0] + `}]}`, header: []string{"Pawl-Worker", secret + " of nobody"}, status: 409},
 			{body: `{"jobs":[{held` + of[1] + `}]}`, header: asWorker, status: 422},
 			{body: `{"jobs":[]}`, header: asWorker, status: 422},
 			{body: `{"jobs":[{held` + of[0] + `}]}`, status: 422},
-		}
+		}...)
 	}
 	return all
 }

@@ -111,7 +111,7 @@ type SnoozeReport struct {
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
 	// How long it waits.
-	Delay job.Duration `json:"delay" example:"5m"`
+	Delay *job.Duration `json:"delay" example:"5m"`
 
 	// Why, for people.
 	Message string `json:"message,omitempty" maxLength:"4096"`
@@ -179,7 +179,10 @@ func (r *LogReport) Report() (Report, error) {
 
 // Report checks r.
 func (r *SnoozeReport) Report() (Report, error) {
-	return Snooze(Held{r.ID, r.Epoch}, time.Duration(r.Delay), r.Message)
+	if r.Delay == nil {
+		return Report{}, wrong("delay", "", "is missing", "give how long the task waits, such as 5m")
+	}
+	return Snooze(Held{r.ID, r.Epoch}, time.Duration(*r.Delay), r.Message)
 }
 
 // Report checks r.
