@@ -129,7 +129,7 @@ func (s *Service) Tester(name string, test func(ctx context.Context, params map[
 	switch {
 	case test == nil:
 		panic("pawl: tester " + name + " is nil")
-	case s.running.Load():
+	case s.running.Load() != nil:
 		panic("pawl: Tester " + name + " after Run: register testers before Run")
 	}
 	s.testers[name] = true

@@ -123,7 +123,7 @@ type Service struct {
 	declared []func() error  // checks of those tasks
 	testers  map[string]bool // by the names of Tester
 	queues   []string
-	running  atomic.Bool
+	running  atomic.Pointer[run]
 }
 
 // Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
@@ -237,17 +237,24 @@ func (s *Service) Jobs() *service.Service { return s.jobs }
 // Database is where the jobs are.
 func (s *Service) Database() *Database { return s.db }
 
-// Run runs tasks until ctx ends, and then stops in good order and returns nil: handlers may go on
-// for 10 s, and unfinished jobs go back to their queues as if nothing had happened. All handlers
-// must be registered before. Their declarations are kept: see [Task.Declare].
+// Run runs tasks until ctx ends or the service is closed, and then stops in good order and returns
+// nil: handlers may go on for 10 s, and unfinished jobs go back to their queues as if nothing had
+// happened. All handlers must be registered before. Their declarations are kept: see
+// [Task.Declare].
 //
 // While the database cannot be reached, Run tries again. It returns an error of kind [job.Invalid]
 // at once if a declaration is wrong, and of kind [job.Conflict] if the service runs already.
 func (s *Service) Run(ctx context.Context) error {
-	if !s.running.CompareAndSwap(false, true) {
+	r := &run{ended: make(chan struct{})}
+	ctx, r.stop = context.WithCancel(ctx)
+	defer r.stop()
+	if !s.running.CompareAndSwap(nil, r) {
 		return job.Errorf(job.Conflict, "the service runs already: call Run once")
 	}
-	defer s.running.Store(false)
+	defer func() {
+		s.running.Store(nil)
+		close(r.ended)
+	}()
 	for _, check := range s.declared {
 		if err := check(); err != nil {
 			return err
@@ -271,5 +278,18 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.jobs.Run(ctx)
 }
 
-// Close closes the database. Calls that come later return an error of kind [job.Closed].
-func (s *Service) Close() error { return s.db.Close() }
+// Close ends [Service.Run], in good order, and closes the database. Calls that come later return an
+// error of kind [job.Closed]. It is not for handlers: Run waits for them.
+func (s *Service) Close() error {
+	if r := s.running.Load(); r != nil {
+		r.stop()
+		<-r.ended
+	}
+	return s.db.Close()
+}
+
+// A run is a call of Run.
+type run struct {
+	stop  context.CancelFunc
+	ended chan struct{} // closed when it returns
+}

@@ -177,7 +177,7 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 	switch has := func(k kinds.Kind) bool { return k.Name == t.Kind }; {
 	case handler == nil:
 		panic("pawl: Handle of task " + t.Kind + ": the handler is nil")
-	case s.running.Load():
+	case s.running.Load() != nil:
 		panic("pawl: Handle of task " + t.Kind + " after Run: register handlers before Run")
 	case slices.ContainsFunc(s.kinds, has):
 		panic("pawl: task " + t.Kind + " has a handler already: call Handle once, and give each declaration its own Kind")

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -28,51 +27,31 @@ var process = pawl.Task[blog, string]{
 	Stall:  time.Minute,                        // a handler that says nothing for so long is stopped
 }
 
-func main() {
-	if err := run(context.Background(), "fieldwire", os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "fieldwire:", err)
-		os.Exit(1)
-	}
-}
+var changed = []blog{{0}, {1}, {2}, {0}, {1}, {2}, {0}, {1}, {2}}
 
-func run(ctx context.Context, dir string, out io.Writer) error {
-	svc, err := pawl.Open(ctx, sqlite.At(dir))
-	if err != nil {
-		return err
-	}
-	defer svc.Close()
+func main() {
+	ctx := context.Background()
+	svc, err := pawl.Open(ctx, sqlite.At("fieldwire"))
+	must(err)
 	process.Handle(svc, handle)
-	handles, err := changes(ctx, svc)
-	if err != nil {
-		return err
+	go func() { must(svc.Run(ctx)) }()
+	jobs, err := process.EnqueueAll(ctx, svc, changed, pawl.After(100*time.Millisecond))
+	must(err)
+	for _, j := range jobs {
+		text, err := j.Wait(ctx)
+		must(err)
+		fmt.Println(text)
 	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- svc.Run(running) }()
-	for _, h := range handles {
-		text, err := h.Wait(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(out, text)
-	}
-	stop()
-	return <-ended
+	must(svc.Close())
 }
 
 func handle(ctx context.Context, j *pawl.Job[blog]) (string, error) {
 	return fmt.Sprintf("blog %d, processed by job %s", j.Args.ID, j.ID().Short()), j.Heartbeat(ctx)
 }
 
-// changes enqueues what changes of blogs ask for: three blogs change three times each.
-func changes(ctx context.Context, svc *pawl.Service) (handles []*pawl.Handle[string], err error) {
-	for i := range 9 {
-		h, err := process.Enqueue(ctx, svc, blog{i % 3}, pawl.After(100*time.Millisecond))
-		if err != nil {
-			return nil, err
-		}
-		handles = append(handles, h)
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fieldwire:", err)
+		os.Exit(1)
 	}
-	return handles, nil
 }

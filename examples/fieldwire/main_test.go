@@ -1,7 +1,8 @@
 package main
 
 import (
-	"bytes"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -9,10 +10,18 @@ import (
 	"github.com/pawl-jobs/pawl/pawltest"
 )
 
+func TestMain(m *testing.M) {
+	if os.Getenv("FIELDWIRE") != "" { // see TestEachBlogOnce
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // What is enqueued can be seen without a database, and without running it.
 func TestChanges(t *testing.T) {
 	svc := pawltest.Open(t)
-	if _, err := changes(t.Context(), svc); err != nil {
+	if _, err := process.EnqueueAll(t.Context(), svc, changed); err != nil {
 		t.Fatal(err)
 	}
 	if got := pawltest.Enqueued(t, svc, process); !slices.Equal(got, []blog{{0}, {1}, {2}}) {
@@ -27,11 +36,13 @@ func TestChanges(t *testing.T) {
 func TestEachBlogOnce(t *testing.T) {
 	dir, seen := t.TempDir(), map[string]int{}
 	for range 2 {
-		var out bytes.Buffer
-		if err := run(t.Context(), dir, &out); err != nil {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), "FIELDWIRE=main"), t.Output()
+		out, err := cmd.Output()
+		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(out.String()) {
+		for line := range strings.Lines(string(out)) {
 			seen[line]++
 		}
 	}

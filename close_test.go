@@ -1,0 +1,57 @@
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/sqlite"
+)
+
+// TestCloseEndsRun closes a service while a handler runs: that is told, its job goes back to its
+// queue, Run returns nil, and the next service of the folder finishes the job.
+func TestCloseEndsRun(t *testing.T) {
+	dir := t.TempDir()
+	interrupted := pawl.Task[int, int]{Kind: "interrupted"}
+	open := func() *pawl.Service {
+		svc, err := pawl.Open(t.Context(), sqlite.At(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return svc
+	}
+
+	svc := open()
+	began := make(chan struct{})
+	interrupted.Handle(svc, func(ctx context.Context, _ *pawl.Job[int]) (int, error) {
+		close(began)
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(t.Context()) }()
+	h, err := interrupted.Enqueue(t.Context(), svc, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if err := errors.Join(svc.Close(), <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Wait(t.Context()); job.KindOf(err) != job.Closed {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := svc.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+
+	svc = open()
+	defer svc.Close()
+	interrupted.Handle(svc, func(_ context.Context, j *pawl.Job[int]) (int, error) { return j.Args, nil })
+	go svc.Run(t.Context())
+	if got, err := interrupted.Find(svc, h.ID).Wait(t.Context()); got != 7 || err != nil {
+		t.Errorf("the job that went back: %d, %v", got, err)
+	}
+}
