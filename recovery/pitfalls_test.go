@@ -117,8 +117,8 @@ func TestReblockingIsNoStorm(t *testing.T) {
 	})
 }
 
-// Thousands of jobs that one condition blocks are one group, that is tested once at a time, goes at its rate, and costs no memory per job.
-// It is not parallel: the memory of other tests would count.
+// Thousands of jobs that one condition blocks are one group, that is tested once at a time, goes at
+// its rate, and costs no memory per job. It is not parallel: the memory of other tests would count.
 func TestManyOnOneCondition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")

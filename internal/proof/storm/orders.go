@@ -88,27 +88,31 @@ func (c *checker) orders(ctx context.Context) {
 }
 
 // goings returns when a job was the one that went of its order, and whether it stood in line all
-// the time until it ran.
+// the time until it ran. One whose results are archived lets nobody pass.
 func (c *checker) goings(j *job.Job, history []store.Event) (all []going, line bool) {
 	var now *going
 	spec, err := job.ParseSpec(j.Request)
 	line, pass := err == nil && spec.Delay == 0, orderOf(j).Failing == job.OrderPass
 	ran := false
+	var at job.State // how far it has come: the last state in which it is in no trouble
 	for i, e := range history {
+		if e.State != job.Paused && e.State != job.Blocked {
+			at = e.State
+		}
 		if e.Sub > 0 {
 			continue
 		}
 		if now == nil && (e.Cause == job.CauseTurn || i == 0 && e.State == job.Pending) {
 			now = &going{j, e.At, j.Ended}
 		}
-		passes := pass && (e.State == job.Paused || e.State == job.Blocked || e.State == job.Waiting &&
-			(e.Cause == job.CauseWork || e.Cause == job.CauseDiverted))
+		passes := pass && at != job.Archiving && (e.State == job.Paused || e.State == job.Blocked ||
+			e.State == job.Waiting && (e.Cause == job.CauseWork || e.Cause == job.CauseDiverted))
 		switch {
 		case now == nil && (e.Custody == job.Ready || e.Custody == job.Worker || e.Custody == job.Monitor):
 			c.broken(j.ID, "order: job %s (%s) came to %s by %s at %s, and it was not the one that went of %s",
 				j.ID, j.Name, e.State, e.Cause, e.At, j.Order)
 			return all, false
-		case now == nil && len(all) == 0 && e.State == job.Paused, pass && e.State == job.Paused,
+		case now == nil && len(all) == 0 && e.State == job.Paused, passes && e.State == job.Paused,
 			passes && e.State == job.Blocked && !ran:
 			line = false
 		}

@@ -20,6 +20,8 @@ func TestStoodInLine(t *testing.T) {
 	blocked := at(job.Blocked, job.Recovery, job.CauseWork)
 	paused := at(job.Paused, job.User, job.CauseWish)
 	waits := at(job.Waiting, job.Gate, job.CauseClear)
+	archives := at(job.Archiving, job.Worker, job.CauseClaim)
+	again := at(job.Archiving, job.Ready, job.CauseClear)
 	ends := at(job.Finished, job.None, job.CauseWork)
 	for _, c := range []struct {
 		name, failing string
@@ -31,6 +33,7 @@ func TestStoodInLine(t *testing.T) {
 		{"blocked when it had run", "pass", []store.Event{let, stages, runs, blocked, waits, let, runs, ends}, true},
 		{"blocked before it ran, and nobody passes", "block", []store.Event{let, stages, blocked, waits, runs, ends}, true},
 		{"paused", "pass", []store.Event{let, stages, paused, waits, let, runs, ends}, false},
+		{"blocked and paused with its results", "pass", []store.Event{let, stages, runs, archives, blocked, paused, again, archives, ends}, true},
 		{"paused in line", "block", []store.Event{paused, waits, let, runs, ends}, false},
 	} {
 		j := &job.Job{ID: job.ID{1}, Request: json.RawMessage(`{"command":["true"],"order":{"key":"k","failing":"` + c.failing + `"}}`)}
