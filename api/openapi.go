@@ -43,8 +43,8 @@ type route struct {
 	input reflect.Type   // has its parameters as fields
 	add   func(huma.API) // nil: it is in no document
 
-	// What is below is made at the first request: huma looks at all types of an operation, which takes
-	// longer than to answer, and most processes are asked for a few of them.
+	// What is below is made at the first request: huma looks at all types of an operation, which
+	// takes longer than to answer, and most processes are asked for a few of them.
 	made    sync.Once
 	queries []string // the names of its parameters in the query
 	answer  http.Handler

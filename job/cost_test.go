@@ -50,7 +50,7 @@ func TestSpecsHaveBounds(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		`{"command":["a"],"inputs":` + list(`{}`, 10_000) + `}`,
-		`{"command":["a"],"inputs":` + list(`1`, 20_000) + `}`,
+		`{"command":["a"],"inputs":` + list(`1`, 100_000) + `}`,
 		`{"command":["a"]` + unknown(20_000) + `}`,
 	} {
 		all := problemsOf(t, wrong)
@@ -60,14 +60,14 @@ func TestSpecsHaveBounds(t *testing.T) {
 	}
 	// Each of these is compared with those before it, so those beyond the bound are not looked at.
 	for _, short := range []string{
-		`{"command":["a"],"limits":` + list(`"a"`, 20_000) + `}`,
-		`{"command":["a"],"resources":{"options":` + list(`"--nice=b"`, 20_000) + `}}`,
+		`{"command":["a"],"limits":` + list(`"a"`, 100_000) + `}`,
+		`{"command":["a"],"resources":{"options":` + list(`"--nice=b"`, 100_000) + `}}`,
 	} {
 		if all := problemsOf(t, short); len(all) > 40 || !strings.Contains(all[0].What, "too many") {
 			t.Errorf("%.60s: %d problems are listed: %.300v", short, len(all), all)
 		}
 	}
-	_, err := job.ParseSystem([]byte(`{"name":"c","runner":"slurm","partitions":` + list(`{"name":"a"}`, 20_000) + `}`))
+	_, err := job.ParseSystem([]byte(`{"name":"c","runner":"slurm","partitions":` + list(`{"name":"a"}`, 100_000) + `}`))
 	if wrong, ok := errors.AsType[*job.SpecError](err); !ok || len(wrong.Problems) == job.MaxProblems {
 		t.Errorf("partitions: %.300v", err)
 	}
@@ -130,7 +130,7 @@ func TestPatternsOfFilters(t *testing.T) {
 			t.Fatalf("%q fits %q: %t", name, pattern, got)
 		}
 	}
-	long := strings.Repeat("a", 20_000)
+	long := strings.Repeat("a", 100_000)
 	if job.Filter(nil).And("name", job.Like, strings.Repeat("*a", 20)+"*b").Match(&job.Job{Name: long}) {
 		t.Error("what does not fit is chosen")
 	}

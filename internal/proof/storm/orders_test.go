@@ -33,7 +33,11 @@ func TestStoodInLine(t *testing.T) {
 		{"blocked when it had run", "pass", []store.Event{let, stages, runs, blocked, waits, let, runs, ends}, true},
 		{"blocked before it ran, and nobody passes", "block", []store.Event{let, stages, blocked, waits, runs, ends}, true},
 		{"paused", "pass", []store.Event{let, stages, paused, waits, let, runs, ends}, false},
-		{"blocked and paused with its results", "pass", []store.Event{let, stages, runs, archives, blocked, paused, again, archives, ends}, true},
+		{
+			"blocked and paused with its results", "pass",
+			[]store.Event{let, stages, runs, archives, blocked, paused, again, archives, ends},
+			true,
+		},
 		{"paused in line", "block", []store.Event{paused, waits, let, runs, ends}, false},
 	} {
 		j := &job.Job{ID: job.ID{1}, Request: json.RawMessage(`{"command":["true"],"order":{"key":"k","failing":"` + c.failing + `"}}`)}
