@@ -30,7 +30,8 @@ func TestWhatIsPrinted(t *testing.T) {
 		}
 	}
 	t.Chdir(dir)
-	t.Setenv("GOFLAGS", "")
+	t.Setenv("GOFLAGS", "-trimpath") // and no cgo, as for what else is built beside the tests: it is compiled
+	t.Setenv("CGO_ENABLED", "0")
 	tests := func(args ...string) (string, int) {
 		var out strings.Builder
 		code, err := run(&out, args)
