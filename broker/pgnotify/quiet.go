@@ -2,6 +2,7 @@ package pgnotify
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +13,8 @@ import (
 // store/postgres), listeners look for a while without being told. Two advisory locks settle who may
 // tell nothing:
 //
-//   - A listener that wants to be told holds the first one, shared. It lets it go for a while when
-//     it was told often, and many transactions were under way at once.
+//   - A listener that wants to be told holds the first one, shared. It lets it go when it was told
+//     often, and many transactions were under way at once, until no longer many new ones are.
 //   - A transaction takes the second one, shared, until its end, then tries the first one. If
 //     nobody holds that, it tells nothing.
 //
@@ -22,7 +23,7 @@ import (
 const (
 	wantedLock = `hashtextextended('pawl/wanted/' || $1, 0)`
 	untoldLock = `hashtextextended('pawl/untold/' || $1, 0)`
-	underWay   = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+	underWay   = `SELECT coalesce(array_agg(virtualtransaction), '{}') FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND (classid::bigint << 32) | objid::bigint = ` + untoldLock
 )
@@ -36,9 +37,9 @@ const (
 
 const (
 	often    = 8 // notifications of transactions within the window
-	many     = 4 // transactions that are under way at once
-	window   = 20 * time.Millisecond
-	looking  = 200 * time.Millisecond // without being told
+	many     = 4 // transactions that are under way at once, and were not when it was asked last
+	window   = 50 * time.Millisecond
+	looking  = 200 * time.Millisecond // without being told, before it is asked whether they are still many
 	interval = 10 * time.Millisecond  // between two looks
 	patience = time.Second            // between two looks that wait for the end of a transaction, at most
 )
@@ -52,6 +53,8 @@ type quiet struct {
 	next   time.Time // when to look next
 	window time.Time // when it began to count
 	seen   int       // notifications
+
+	underWay []string // transactions, when it was asked last
 }
 
 // begin is called when a connection has begun to listen, or is to be told again.
@@ -81,6 +84,19 @@ func (q *quiet) heard(now time.Time) {
 	q.seen++
 }
 
+// busy reports whether many transactions are under way that were not when it was asked last: those
+// that stay open commit nothing.
+func (q *quiet) busy(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var now []string
+	if err := conn.QueryRow(ctx, underWay, q.schema).Scan(&now); err != nil {
+		return false, err
+	}
+	before := q.underWay
+	q.underWay = slices.Clone(now)
+	fresh := slices.DeleteFunc(now, func(tx string) bool { return slices.Contains(before, tx) })
+	return len(fresh) >= many, nil
+}
+
 // step reports whether there may be something of which nobody has told.
 func (q *quiet) step(ctx context.Context, conn *pgx.Conn) (news bool, err error) {
 	now := time.Now()
@@ -88,10 +104,9 @@ func (q *quiet) step(ctx context.Context, conn *pgx.Conn) (news bool, err error)
 	defer cancel()
 	switch {
 	case q.told && q.seen >= often:
-		n := 0
 		q.seen = 0
-		err = conn.QueryRow(ctx, underWay, q.schema).Scan(&n)
-		if err == nil && n >= many {
+		busy, err := q.busy(ctx, conn)
+		if err == nil && busy {
 			_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", q.schema)
 			q.told, q.began, q.next = false, now, now.Add(interval)
 		}
@@ -103,7 +118,12 @@ func (q *quiet) step(ctx context.Context, conn *pgx.Conn) (news bool, err error)
 	case now.Sub(q.began) < looking:
 		q.next = now.Add(interval)
 	default:
-		err = q.begin(ctx, conn)
+		var busy bool
+		if busy, err = q.busy(ctx, conn); err == nil && busy {
+			q.began, q.next = now, now.Add(interval)
+		} else if err == nil {
+			err = q.begin(ctx, conn)
+		}
 	}
 	return true, err
 }
