@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
 )
 
@@ -16,7 +18,7 @@ func TestCloseEndsRun(t *testing.T) {
 	dir := t.TempDir()
 	interrupted := pawl.Task[int, int]{Kind: "interrupted"}
 	open := func() *pawl.Service {
-		svc, err := pawl.Open(t.Context(), sqlite.At(dir))
+		svc, err := pawl.Open(t.Context(), sqlite.At(dir), pawl.Configure(func(c *service.Config) { c.Grace = time.Second }))
 		if err != nil {
 			t.Fatal(err)
 		}

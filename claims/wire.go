@@ -72,7 +72,7 @@ type ProgressReport struct {
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
 	// How much is done.
-	Done int64 `json:"done"`
+	Done *int64 `json:"done" nullable:"false" example:"40"`
 
 	// Of how much; missing: that is not known.
 	Total int64 `json:"total,omitempty"`
@@ -169,7 +169,10 @@ func (r *CheckpointReport) Report() (Report, error) {
 
 // Report checks r.
 func (r *ProgressReport) Report() (Report, error) {
-	return Progress(Held{r.ID, r.Epoch}, job.Progress{What: r.What, Done: r.Done, Total: r.Total})
+	if r.Done == nil {
+		return Report{}, wrong("done", "", "is missing", "give how much is done, such as 40")
+	}
+	return Progress(Held{r.ID, r.Epoch}, job.Progress{What: r.What, Done: *r.Done, Total: r.Total})
 }
 
 // Report checks r.
