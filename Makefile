@@ -69,7 +69,7 @@ test: deps ## Run every test under the race detector; a missing server is a fail
 .PHONY: test-long
 test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
 	@echo "tests at full length: outages of minutes, long storms, large stores, all calls through a pooler"
-	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/proof/remote ./internal/bench/programs ./internal/cli ./runner/process ./store/...
+	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/proof/remote ./internal/bench/programs ./internal/cli ./runner/process ./runner/slurm ./recovery ./job/turns ./store/...
 	@echo "storms and crashes: no promise is broken while processes, networks, disks and clocks fail"
 	$(MAKE) --no-print-directory chaos DB=sqlite SECONDS=120
 	$(MAKE) --no-print-directory chaos DB=postgres SECONDS=120

@@ -11,8 +11,12 @@ import (
 	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
-// The runner does not care where the commands of Slurm are.
+// The runner does not care where the commands of Slurm are. Only the long tests run the whole suite
+// over SSH too: systems_slurm of package cli has both ways each time.
 func TestOverSSH(t *testing.T) {
+	if !testenv.Long() {
+		t.Skip("the suite runs here over SSH in the long tests alone")
+	}
 	s, far := testenv.Slurm(t), testenv.SSHD(t, testenv.SSHOptions{})
 	h, err := ssh.Open(ssh.Config{Config: connection.Config{
 		ID:         "far",
