@@ -90,7 +90,9 @@ package pawl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -138,6 +140,9 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	if o.wrong != nil {
 		return nil, o.wrong
 	}
+	if !o.heard {
+		o.around = slices.Insert(o.around, 0, hearing(logging(o.log)))
+	}
 	db, err := at(ctx, o.log)
 	if err != nil {
 		return nil, err
@@ -156,10 +161,12 @@ type opening struct {
 	cfg    service.Config
 	log    *slog.Logger
 	around []func(service.Handler) service.Handler
+	heard  bool  // an OnError is told of failures
 	wrong  error // what an option was given and cannot be
 }
 
-// Log is where the service says what operators should know; [slog.Default] by default.
+// Log is where the service says what operators should know, and which handlers fail; [slog.Default]
+// by default.
 func Log(l *slog.Logger) Option { return func(o *opening) { o.log = l } }
 
 // Tenant is the tenant whose jobs the service enqueues, reads and runs; "default" by default.
@@ -213,10 +220,17 @@ func Around(middleware ...func(service.Handler) service.Handler) Option {
 
 // OnError calls f with each error, and each panic as a [*service.PanicError] with its stack, that a
 // handler ended with. Nothing is told of handlers that were interrupted, canceled or paused, or
-// that snooze, block or cancel. Without OnError such errors are only in the history of the job: the
-// service logs none.
+// that snooze, block or cancel. Without OnError the service logs such errors.
 func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
-	return Around(func(next service.Handler) service.Handler {
+	return func(o *opening) {
+		o.heard = true
+		o.around = append(o.around, hearing(f))
+	}
+}
+
+// hearing is the middleware that calls f with each error.
+func hearing(f func(ctx context.Context, t *service.TaskRun, err error)) func(service.Handler) service.Handler {
+	return func(next service.Handler) service.Handler {
 		return func(ctx context.Context, t *service.TaskRun) (any, error) {
 			out, err := next(ctx, t)
 			if err != nil && service.IsFailure(ctx, err) {
@@ -224,7 +238,19 @@ func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option 
 			}
 			return out, err
 		}
-	})
+	}
+}
+
+// logging writes errors of handlers to a log, and the stack of a panic.
+func logging(log *slog.Logger) func(ctx context.Context, t *service.TaskRun, err error) {
+	return func(ctx context.Context, t *service.TaskRun, err error) {
+		of := log.With("kind", t.Job.Kind, "job", t.Job.ID, "attempt", t.Job.Attempt, "of", t.Job.MaxAttempts, "error", err)
+		if p, ok := errors.AsType[*service.PanicError](err); ok {
+			of.ErrorContext(ctx, "a handler panicked", "stack", p.Stack)
+		} else {
+			of.WarnContext(ctx, "a handler failed")
+		}
+	}
 }
 
 // Jobs is the side of a service that reads and acts: it lists and shows jobs and follows their

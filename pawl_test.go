@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -275,4 +276,47 @@ func TestVersionsOfArguments(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// Without OnError failures are logged, and the stack of a panic.
+func TestFailuresAreLogged(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			var out strings.Builder
+			options, told := []pawl.Option{pawl.Log(slog.New(slog.NewTextHandler(&out, nil)))}, 0
+			if heard {
+				options = append(options, pawl.OnError(func(context.Context, *service.TaskRun, error) { told++ }))
+			}
+			svc := pawltest.Open(t, options...)
+			fragile, snoozed := pawl.Task[int, int]{Kind: "fragile"}, false
+			fragile.Handle(svc, func(_ context.Context, j *pawl.Job[int]) (int, error) {
+				switch j.Attempt() {
+				case 1:
+					return 0, errors.New("broken")
+				case 2:
+					panic("torn")
+				}
+				if snoozed = !snoozed; snoozed {
+					return 0, pawl.Snooze(time.Minute)
+				}
+				return j.Args, nil
+			})
+			stop := pawltest.Start(t, svc)
+			if _, err := enqueue(t, fragile, svc, 7).Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			for _, want := range []string{
+				`level=WARN msg="a handler failed" kind=fragile job=`, ` attempt=1 of=10 error=broken`,
+				`level=ERROR msg="a handler panicked" kind=fragile job=`, ` attempt=2 of=10 error="panic: torn" stack=`,
+			} {
+				if strings.Contains(out.String(), want) == heard {
+					t.Errorf("heard %t, and the log is\n%s", heard, &out)
+				}
+			}
+			if n := strings.Count(out.String(), "a handler "); n != 2 && !heard || heard && (n != 0 || told != 2) {
+				t.Errorf("heard %t, %d logged, %d told", heard, n, told)
+			}
+		})
+	}
 }
