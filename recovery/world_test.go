@@ -2,7 +2,6 @@ package recovery_test
 
 import (
 	"context"
-	"flag"
 	"log/slog"
 	"maps"
 	"strings"
@@ -26,9 +25,7 @@ import (
 
 // A hundred years are lived in the long tests alone.
 func TestMain(m *testing.M) {
-	if !testenv.Long() {
-		flag.Set("rapid.checks", "25") // -rapid.checks says another number
-	}
+	testenv.Draws(25, 100)
 	goleak.VerifyTestMain(m)
 }
 

@@ -23,7 +23,8 @@ import (
 const (
 	wantedLock = `hashtextextended('pawl/wanted/' || $1, 0)`
 	untoldLock = `hashtextextended('pawl/untold/' || $1, 0)`
-	underWay   = `SELECT coalesce(array_agg(virtualtransaction), '{}') FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+	underWay   = `SELECT coalesce(array_agg(virtualtransaction), '{}') FROM pg_locks
+		WHERE locktype = 'advisory' AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND (classid::bigint << 32) | objid::bigint = ` + untoldLock
 )

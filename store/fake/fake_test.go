@@ -2,7 +2,6 @@ package fake_test
 
 import (
 	"encoding/json"
-	"flag"
 	"reflect"
 	"sync"
 	"testing"
@@ -16,11 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// What is drawn at random is drawn a hundred times in the long tests alone.
 func TestMain(m *testing.M) {
-	if !testenv.Long() {
-		flag.Set("rapid.checks", "25") // -rapid.checks says another number
-	}
+	testenv.Draws(25, 100)
 	testenv.Main(m)
 }
 

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -20,11 +19,7 @@ import (
 
 // What is drawn at random is drawn more often where a store is made in a millisecond; here a database takes a second.
 func TestMain(m *testing.M) {
-	checks := "4"
-	if testenv.Long() {
-		checks = "30"
-	}
-	flag.Set("rapid.checks", checks) // -rapid.checks says another number
+	testenv.Draws(4, 30)
 	testenv.Main(m)
 }
 

@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,11 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// What is drawn at random is drawn a hundred times in the long tests alone.
 func TestMain(m *testing.M) {
-	if !testenv.Long() {
-		flag.Set("rapid.checks", "6") // -rapid.checks says another number
-	}
+	testenv.Draws(6, 100)
 	testenv.Main(m)
 }
 

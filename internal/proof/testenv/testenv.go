@@ -14,7 +14,9 @@
 package testenv
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -58,6 +60,17 @@ func (s *shared) stop() {
 // Long reports whether tests take all the time that their subject does, as those of `make test-long` do: PAWL_TEST_LONG is
 // set in the environment. Otherwise they show the same with less.
 func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
+
+// Draws says how often package rapid draws what is drawn at random, in most tests and in long ones. -rapid.checks says another
+// number. It is called by TestMain.
+func Draws(most, long int) {
+	if Long() {
+		most = long
+	}
+	if err := flag.Set("rapid.checks", strconv.Itoa(most)); err != nil {
+		panic(err) // the tests do not use rapid
+	}
+}
 
 // missing ends the test because this machine lacks a component: see the package comment.
 func missing(tb testing.TB, err error) {
