@@ -31,7 +31,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 # is found by make check and make lint.
 LONGEST := ./internal/cli ./store/postgres ./internal/proof/crashes ./internal/proof/remote ./host/ssh ./app ./internal/proof/storm ./runner/slurm \
 	./runner/process ./store/sqlite ./internal/proof/processes ./store/fake ./recovery ./internal/bench/...
-# Temporary files are in memory where there is room and programs may run: the tests take a seventh less CPU than on a disk, which
+# Temporary files are in memory where there is room and programs may run: the tests take an eighth less CPU than on a disk, which
 # make test-long has.
 MEMORY  := $(shell [ -w /dev/shm ] && [ "$$(df -k --output=avail /dev/shm | tail -n 1)" -ge 4000000 ] && \
 	! findmnt -n -o OPTIONS -M /dev/shm | grep -qw noexec && echo /dev/shm)

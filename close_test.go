@@ -18,7 +18,8 @@ func TestCloseEndsRun(t *testing.T) {
 	dir := t.TempDir()
 	interrupted := pawl.Task[int, int]{Kind: "interrupted"}
 	open := func() *pawl.Service {
-		svc, err := pawl.Open(t.Context(), sqlite.At(dir), pawl.Configure(func(c *service.Config) { c.Grace = time.Second }))
+		grace := pawl.Configure(func(c *service.Config) { c.Grace = time.Second })
+		svc, err := pawl.Open(t.Context(), sqlite.At(dir), grace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -244,7 +244,8 @@ func hearing(f func(ctx context.Context, t *service.TaskRun, err error)) func(se
 // logging writes errors of handlers to a log, and the stack of a panic.
 func logging(log *slog.Logger) func(ctx context.Context, t *service.TaskRun, err error) {
 	return func(ctx context.Context, t *service.TaskRun, err error) {
-		of := log.With("kind", t.Job.Kind, "job", t.Job.ID, "attempt", t.Job.Attempt, "of", t.Job.MaxAttempts, "error", err)
+		of := log.With("kind", t.Job.Kind, "job", t.Job.ID, "attempt", t.Job.Attempt, "of", t.Job.MaxAttempts,
+			"error", err)
 		if p, ok := errors.AsType[*service.PanicError](err); ok {
 			of.ErrorContext(ctx, "a handler panicked", "stack", p.Stack)
 		} else {

@@ -92,10 +92,14 @@ func (q *quiet) busy(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if err := conn.QueryRow(ctx, underWay, q.schema).Scan(&now); err != nil {
 		return false, err
 	}
-	before := q.underWay
-	q.underWay = slices.Clone(now)
-	fresh := slices.DeleteFunc(now, func(tx string) bool { return slices.Contains(before, tx) })
-	return len(fresh) >= many, nil
+	fresh := 0
+	for _, tx := range now {
+		if !slices.Contains(q.underWay, tx) {
+			fresh++
+		}
+	}
+	q.underWay = now
+	return fresh >= many, nil
 }
 
 // step reports whether there may be something of which nobody has told.

@@ -61,8 +61,8 @@ func (s *shared) stop() {
 // set in the environment. Otherwise they show the same with less.
 func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
 
-// Draws says how often package rapid draws what is drawn at random, in most tests and in long ones. -rapid.checks says another
-// number. It is called by TestMain.
+// Draws says how often package rapid draws what is drawn at random, in most tests and in long ones.
+// -rapid.checks says another number. It is called by TestMain.
 func Draws(most, long int) {
 	if Long() {
 		most = long
