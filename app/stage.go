@@ -377,7 +377,7 @@ func (g *stager) input(ctx context.Context, i int, from *origin, to string) erro
 // many copies files of a folder to their names in the job's folder, and notes them.
 func (g *stager) many(ctx context.Context, from *origin, list []files.CopyItem, names []string) error {
 	dst, copied := g.sys.Host.Files(), make([]files.Copied, len(list))
-	err := files.CopyMany(ctx, dst, from.fs, list, files.CopyOptions{Progress: g.move, NoDigest: true},
+	err := files.CopyMany(ctx, dst, from.fs, list, files.CopyOptions{Progress: g.move, NoDigest: g.distant()},
 		func(i int, c files.Copied, err error) error {
 			reportAt(ctx, list[i].From)
 			if _, ok := errors.AsType[*files.ReadError](err); ok {
@@ -448,7 +448,7 @@ func (g *stager) file(ctx context.Context, from *origin, real, to, name, want st
 		}
 	}
 	c, err := files.Copy(ctx, g.sys.Host.Files(), to, from.fs, real,
-		files.CopyOptions{Progress: g.move, Whole: want != "", NoDigest: want == ""})
+		files.CopyOptions{Progress: g.move, Whole: want != "", NoDigest: want == "" && g.distant()})
 	if _, ok := errors.AsType[*files.ReadError](err); ok {
 		err = from.fault(err)
 	}

@@ -118,6 +118,23 @@ func TestCopyOfAVeryLargeHole(t *testing.T) {
 	}
 }
 
+// Nobody pays for a digest that is not asked for.
+func TestCopyWithoutDigest(t *testing.T) {
+	dir := realTemp(t)
+	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	const size = 3 << 20
+	hollow(t, src, size, map[int64]string{1 << 20: "needle"})
+	for dst, to := range map[string]files.FS{dst: local.FS{}, "/dst": fake.New()} {
+		c, err := files.Copy(t.Context(), to, dst, local.FS{}, src, files.CopyOptions{NoDigest: true})
+		if want := (files.Copied{Size: size}); err != nil || c != want {
+			t.Errorf("to %T: %+v, %v", to, c, err)
+		}
+		if info, err := to.Stat(t.Context(), dst); err != nil || info.Size() != size {
+			t.Errorf("to %T: %v, %v", to, info, err)
+		}
+	}
+}
+
 // The whole of such a file is digested only where that is asked for, and then it can be broken off.
 func TestDigestOfAVeryLargeHoleObeysItsContext(t *testing.T) {
 	dir := realTemp(t)

@@ -189,11 +189,15 @@ func (m *many) group(ctx context.Context, all []int) {
 	case len(ready) > 0 && m.filler.Fill(ctx, small) == nil:
 		for n, i := range ready {
 			content := small[n].Content
-			sum := sha256.Sum256(content)
+			c := Copied{Size: int64(len(content))}
+			if !m.o.NoDigest {
+				sum := sha256.Sum256(content)
+				c.SHA256 = hex.EncodeToString(sum[:])
+			}
 			if m.o.Progress != nil {
 				m.o.Progress(len(content))
 			}
-			if !m.tell(i, Copied{Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}, nil) {
+			if !m.tell(i, c, nil) {
 				return
 			}
 		}

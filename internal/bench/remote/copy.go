@@ -64,7 +64,8 @@ func (p *part) copy(ctx context.Context, sftp string) (_ *copyFigures, err error
 		return nil, err
 	}
 	near, remote := node.LocalFiles(), sys.Host.Files()
-	o := files.CopyOptions{PutOptions: files.PutOptions{NoSync: true}} // as inputs are copied, and as sftp does it
+	// As inputs are copied to a far system, and as sftp does it.
+	o := files.CopyOptions{PutOptions: files.PutOptions{NoSync: true}, NoDigest: true}
 	put := func() error {
 		_, err := files.Copy(ctx, remote, there, near, from, o)
 		return err

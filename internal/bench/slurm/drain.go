@@ -20,6 +20,9 @@ type drainFigures struct {
 	Ratio    float64 `json:"ratio"`
 }
 
+// program sleeps, and tells that it has run. It gets the time in seconds, its name and the ledger.
+const program = `sleep "$1"; echo "$2" >>"$3"`
+
 // drain measures how long many jobs take together.
 func (p *part) drain(ctx context.Context) (_ *drainFigures, err error) {
 	b, err := p.openBed(ctx, "drain")
@@ -37,7 +40,7 @@ func (p *part) drain(ctx context.Context) (_ *drainFigures, err error) {
 			if _, err := b.SubmitAll(p.drained, func(n int) job.Spec {
 				return job.Spec{
 					System: cluster, Resources: &job.Resources{Cores: 1, Minutes: 60},
-					Command: []string{"sh", "-c", `sleep "$1"; echo "$2" >>"$3"`, "job", fmt.Sprint(p.seconds), fmt.Sprint(i, ".", n), ledger},
+					Command: []string{"sh", "-c", program, "job", fmt.Sprint(p.seconds), fmt.Sprint(i, ".", n), ledger},
 				}
 			}); err != nil {
 				return err
@@ -76,8 +79,8 @@ func (p *part) drain(ctx context.Context) (_ *drainFigures, err error) {
 // ended.
 func (p *part) plainArray(ctx context.Context, name string) (time.Duration, error) {
 	script, ledger := filepath.Join(p.dir, name), filepath.Join(p.dir, name+".ends")
-	text := fmt.Sprintf("#!/bin/sh\n#SBATCH --output=/dev/null\n#SBATCH --cpus-per-task=1\n#SBATCH --time=60\nsleep %d\n"+
-		"echo $SLURM_ARRAY_TASK_ID >>%s\n", p.seconds, quote(ledger))
+	text := fmt.Sprintf("#!/bin/sh\n#SBATCH --output=/dev/null\n#SBATCH --cpus-per-task=1\n#SBATCH --time=60\n"+
+		"sh -c %s job %d $SLURM_ARRAY_TASK_ID %s\n", quote(program), p.seconds, quote(ledger))
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		return 0, err
 	}

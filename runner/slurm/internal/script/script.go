@@ -71,9 +71,10 @@ func Directives(p runner.Plan) (string, error) {
 // armed, how much is told of the list of its nodes, and the number of the message without its run.
 const begin = `id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
-me="$me $id ${SLURMD_NODENAME:-unknown} %d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
-nodes=${SLURM_JOB_NUM_NODES:-1}
-me="$me $nodes ${SLURM_JOB_PARTITION:-} $(printf %%.%ds "${SLURM_JOB_NODELIST:-}")"
+me="$me $id ${SLURMD_NODENAME:-unknown} %[1]d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+nodes=${SLURM_JOB_NUM_NODES:-1} list=${SLURM_JOB_NODELIST:-}
+[ ${#list} -le %[2]d ] || list=$(printf %%.%[2]ds "$list")
+me="$me $nodes ${SLURM_JOB_PARTITION:-} $list"
 unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
 	SLURM_ARRAY_TASK_STEP # the program is not to see whether others like it were submitted with it
 
@@ -88,7 +89,7 @@ printf '%%s\n' "$me" >>$own || {
 	rm -f $own
 	exit 1
 }
-name=%s$run
+name=%[3]s$run
 
 # $clear are lines that end all that belongs to the program, of this run or the one before, on the node where they run.
 clear='n=0
