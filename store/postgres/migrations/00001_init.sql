@@ -755,12 +755,13 @@ DECLARE
     quiet boolean;
     some_limits boolean; -- for what is held under optional keys
     s jsonb; u jsonb; r record; taken boolean; held text[];
-    ids uuid[] := '{}'; owners text[] := '{}'; kinds text[] := '{}'; names text[] := '{}'; stems text[] := '{}';
-    queues text[] := '{}'; priorities int[] := '{}'; attempts int[] := '{}'; externals text[] := '{}';
-    prints bytea[] := '{}'; traces text[] := '{}'; labelled json[] := '{}'; noted json[] := '{}';
-    requests json[] := '{}'; delays interval[] := '{}'; dues timestamptz[] := '{}'; tied int[] := '{}';
-    keys text[] := '{}'; vals text[] := '{}'; label_jobs uuid[] := '{}';
-    limited text[] := '{}'; firsts text[] := '{}'; orders text[] := '{}'; ranks text[] := '{}';
+    -- Of jobs that wait. They begin as NULL: first values of all would be a tenth of a call.
+    ids uuid[]; owners text[]; kinds text[]; names text[]; stems text[];
+    queues text[]; priorities int[]; attempts int[]; externals text[];
+    prints bytea[]; traces text[]; labelled json[]; noted json[];
+    requests json[]; delays interval[]; dues timestamptz[]; tied int[];
+    keys text[]; vals text[]; label_jobs uuid[];
+    limited text[]; firsts text[]; orders text[]; ranks text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING ERRCODE = 'PW003', MESSAGE = 'enqueue works in transactions of isolation level READ '
