@@ -36,7 +36,9 @@ func For(user string, files []string, socket string) (signers []ssh.Signer, trie
 			done = func() { conn.Close() }
 			held, err = agent.NewClient(conn).Signers()
 		}
-		silent = err
+		if silent = err; err == nil && len(held) == 0 {
+			silent = errors.New("it has no keys")
+		}
 	}
 	for _, name := range files {
 		where := name

@@ -119,11 +119,12 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := config(s)
+	refuses(t, "nothing", c, "there is no key file, and no agent")
 	c.Identities, c.Agent = []string{locked}, socket
 	refuses(t, "no agent", c, locked, "it has a passphrase", "ssh-add", "the agent not")
 
 	add := agent(t, socket)
-	refuses(t, "an empty agent", c, locked, "it has a passphrase")
+	refuses(t, "an empty agent", c, locked, "it has a passphrase", "the agent not, for it has no keys")
 	// A server lets six keys be tried.
 	for i := range 6 {
 		other := filepath.Join(dir, strconv.Itoa(i))
