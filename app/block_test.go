@@ -186,7 +186,7 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		folder, _ := app.Places(&j)
-		if want := "no space left on device in " + folder; j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) || !strings.HasSuffix(j.Message, want) {
+		if want := "no space left on device in " + folder + "/" + runner.Folder; j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) || !strings.HasSuffix(j.Message, want) {
 			t.Errorf("it goes on in %s: %s", j.Resume, j.Message)
 		}
 		if list, err := os.ReadDir(folder); err != nil || len(list) != 1 {

@@ -100,9 +100,10 @@ type stager struct {
 	*Kind
 	*program
 	list    stagedFiles
-	folders []folder    // of inputs, the outer ones first
-	move    func(n int) // tells progress
-	left    []string    // names that are no file, no folder and no link
+	folders []folder         // of inputs, the outer ones first
+	move    func(n int)      // tells progress
+	left    []string         // names that are no file, no folder and no link
+	aside   files.PutOptions // a program does not find among its inputs what is copied by half
 }
 
 // A folder in the job's folder gets its mode when everything is in it.
@@ -134,6 +135,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	move, done := k.track(ctx, s.job, "staging inputs", r.Staged.Bytes-r.Staged.Holes)
 	defer done()
 	g := &stager{Kind: k, program: s, list: stagedFiles{}, move: move}
+	g.aside.Aside = path.Join(s.dir, runner.Folder)
 	if s.atOnce() {
 		if g.fill(ctx) {
 			crash.At("stage.filled")
@@ -313,7 +315,7 @@ func (g *stager) input(ctx context.Context, i int, from *origin, to string) erro
 		if err := dst.Mkdir(ctx, path.Dir(to)); err != nil {
 			return err
 		}
-		c, err := files.Fetch(ctx, dst, to, from.source, from.name, files.CopyOptions{Progress: g.move})
+		c, err := files.Fetch(ctx, dst, to, from.source, from.name, files.CopyOptions{PutOptions: g.aside, Progress: g.move})
 		return g.record(ctx, to, name, in.SHA256, c, err)
 	}
 	info, err := from.fs.Stat(ctx, from.real)
@@ -377,7 +379,8 @@ func (g *stager) input(ctx context.Context, i int, from *origin, to string) erro
 // many copies files of a folder to their names in the job's folder, and notes them.
 func (g *stager) many(ctx context.Context, from *origin, list []files.CopyItem, names []string) error {
 	dst, copied := g.sys.Host.Files(), make([]files.Copied, len(list))
-	err := files.CopyMany(ctx, dst, from.fs, list, files.CopyOptions{Progress: g.move, NoDigest: g.distant()},
+	err := files.CopyMany(ctx, dst, from.fs, list,
+		files.CopyOptions{PutOptions: g.aside, Progress: g.move, NoDigest: g.distant()},
 		func(i int, c files.Copied, err error) error {
 			reportAt(ctx, list[i].From)
 			if _, ok := errors.AsType[*files.ReadError](err); ok {
@@ -415,8 +418,7 @@ func (g *stager) link(ctx context.Context, e files.Entry, to, name string) error
 		return err
 	}
 	g.list[path.Join(name, e.Name)] = stagedFile{
-		archived: archived{fileName: named(path.Join(name, e.Name))},
-		Link:     target,
+		archived: archived{fileName: named(path.Join(name, e.Name))}, Link: target,
 	}
 	return dst.Symlink(ctx, target, path.Join(to, e.Name))
 }
@@ -443,12 +445,12 @@ func (e *changedError) Error() string {
 func (g *stager) file(ctx context.Context, from *origin, real, to, name, want string) error {
 	if info, err := from.fs.Stat(ctx, real); err == nil && from.sys == nil {
 		f := share.File{Owner: g.Local().Watch + " " + g.job.Tenant, FS: from.fs, Name: real, Info: info, SHA256: want}
-		if c, err := g.copies.Copy(ctx, g.sys.shared(), to, f, g.move); err == nil {
+		if c, err := g.copies.Copy(ctx, g.sys.shared(), to, g.aside.Aside, f, g.move); err == nil {
 			return g.record(ctx, to, name, want, c, nil)
 		}
 	}
 	c, err := files.Copy(ctx, g.sys.Host.Files(), to, from.fs, real,
-		files.CopyOptions{Progress: g.move, Whole: want != "", NoDigest: want == "" && g.distant()})
+		files.CopyOptions{PutOptions: g.aside, Progress: g.move, Whole: want != "", NoDigest: want == "" && g.distant()})
 	if _, ok := errors.AsType[*files.ReadError](err); ok {
 		err = from.fault(err)
 	}
@@ -479,8 +481,7 @@ func (g *stager) note(name string, c files.Copied, made fs.FileInfo) error {
 	}
 	number, changed := files.Identity(made)
 	g.list[name] = stagedFile{
-		archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number,
-		Changed: changed,
+		archived: archivedAs(name, c, made), Modified: made.ModTime().UTC(), Number: number, Changed: changed,
 	}
 	return nil
 }

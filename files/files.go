@@ -51,9 +51,9 @@ type FS interface {
 	Open(ctx context.Context, name string) (io.ReadSeekCloser, error)
 
 	// Put writes the content of r under name, and replaces a file of that name. The folder must
-	// exist. Put writes a temporary file in the same folder, makes it durable and renames it. After
-	// an error name is as it was, with one exception: if the rename could not be made durable, name
-	// has the new content. Two Puts of one name do not mix: one of them wins.
+	// exist. Put writes a temporary file in the same folder, or aside, makes it durable and renames
+	// it. After an error name is as it was, with one exception: if the rename could not be made
+	// durable, name has the new content. Two Puts of one name do not mix: one of them wins.
 	Put(ctx context.Context, name string, r io.Reader, o PutOptions) error
 
 	// Stat describes the file or folder that name leads to. It follows symbolic links.
@@ -215,6 +215,18 @@ type PutOptions struct {
 	// that only serves to give the file another one, by [FS.Link] or [FS.Rename]. It is also for
 	// the first of two files in a folder if the second is put after it without Passing.
 	Passing bool
+	// Aside is another folder of the same file system for the temporary file. It stays there if
+	// this process or the connection dies meanwhile. It is for folders whose names programs read.
+	// Default: the folder of the file.
+	Aside string
+}
+
+// TemporaryFor returns a new temporary name for the Put of a backend.
+func (o PutOptions) TemporaryFor(name string) string {
+	if o.Aside != "" {
+		name = path.Join(o.Aside, path.Base(name))
+	}
+	return TemporaryFor(name)
 }
 
 // Perm returns the permission bits that the new file gets.

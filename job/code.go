@@ -230,7 +230,7 @@ var Codes = []CodeInfo{
 		"answer", true, "look at the load of the host, at its network, and at firewalls on the way"},
 	{AuthenticationFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look " +
 		"whether host.user and host.identities of the system are right, whether the account has the public key in its " +
-		"authorized_keys, and whether a key has run out"},
+		"authorized_keys, whether a certificate has run out, and whether the agent runs and has its keys"},
 	{FirstAuthenticationFailed, "the same, where this machine has never logged in with that account: it waits for a " +
 		"few minutes only", true, "as for AUTHENTICATION_FAILED; pawl systems check NAME tries the login"},
 	{

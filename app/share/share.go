@@ -90,10 +90,12 @@ func (s *sending) tell() {
 	}
 }
 
-// Copy copies a file to a name on a system by way of a shared copy. progress gets the number of
-// bytes of each part, once, and 0 for a sign of life. After an error it got a negative number, so
-// that the sum is 0, and whoever sends the file directly learns what is wrong.
-func (c *Copies) Copy(ctx context.Context, y Place, to string, f File, progress func(n int)) (files.Copied, error) {
+// Copy copies a file to a name on a system by way of a shared copy. aside is that of
+// [files.PutOptions]. progress gets the number of bytes of each part, once, and 0 for a sign of
+// life. After an error it got a negative number, so that the sum is 0, and whoever sends the file
+// directly learns what is wrong.
+func (c *Copies) Copy(ctx context.Context, y Place, to, aside string, f File, progress func(n int),
+) (files.Copied, error) {
 	fsys, can := y.FS.(files.Stamper)
 	name, told := f.name()
 	if !can || !told || f.Info.Size() < Least {
@@ -109,8 +111,9 @@ func (c *Copies) Copy(ctx context.Context, y Place, to string, f File, progress 
 		if counted > 0 { // the bytes have been counted on their way
 			move = func(int) { progress(0) }
 		}
-		copied, err = files.Copy(ctx, fsys, to, fsys, at,
-			files.CopyOptions{PutOptions: files.PutOptions{Mode: f.Info.Mode().Perm()}, NoDigest: true, Progress: move})
+		copied, err = files.Copy(ctx, fsys, to, fsys, at, files.CopyOptions{
+			PutOptions: files.PutOptions{Mode: f.Info.Mode().Perm(), Aside: aside}, NoDigest: true, Progress: move,
+		})
 		good, statErr := intact(ctx, fsys, at, f.Info.Size()) // a program may have changed it, also meanwhile
 		if err == nil && good {
 			copied.SHA256 = f.SHA256

@@ -66,7 +66,7 @@ func (w *world) copy(ctx context.Context, owner, want string) error {
 	}
 	var sum atomic.Int64
 	to := filepath.Join(w.t.TempDir(), "copy")
-	c, err := w.copies.Copy(ctx, w.place, to, File{owner, src, w.file, info, want}, func(n int) { sum.Add(int64(n)) })
+	c, err := w.copies.Copy(ctx, w.place, to, "", File{owner, src, w.file, info, want}, func(n int) { sum.Add(int64(n)) })
 	if err != nil {
 		if sum.Load() != 0 {
 			w.t.Errorf("progress of what failed: %d", sum.Load())

@@ -136,7 +136,7 @@ func (f *FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptio
 		n := &node{mode: o.Perm()}
 		var tmp place
 		err := f.locked(func() (err error) {
-			if tmp, err = f.find("put", files.TemporaryFor(name), false); err == nil {
+			if tmp, err = f.find("put", o.TemporaryFor(name), false); err == nil {
 				tmp.set(n)
 			}
 			return err

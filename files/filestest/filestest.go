@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) (files.FS, string)) {
 	tests := map[string]func(*testing.T, files.FS, string){
 		"a file is read as it was put":             putAndOpen,
 		"put replaces":                             putReplaces,
+		"put writes aside":                         putAside,
 		"a put that fails leaves nothing":          putFails,
 		"a put whose context ended leaves nothing": putCanceled,
 		"put keeps the mode":                       putMode,
@@ -91,6 +92,20 @@ func putAndOpen(t *testing.T, f files.FS, dir string) {
 			}
 		}
 	}
+}
+
+func putAside(t *testing.T, f files.FS, dir string) {
+	name, aside := path.Join(dir, "f"), path.Join(dir, "aside")
+	o := files.PutOptions{Aside: aside}
+	if err := f.Put(t.Context(), name, strings.NewReader("text"), o); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Put aside of nothing: %v", err)
+	}
+	must(t, f.Mkdir(t.Context(), aside))
+	must(t, f.Put(t.Context(), name, strings.NewReader("text"), o))
+	if got := read(t, f, name); got != "text" {
+		t.Errorf("read %q", got)
+	}
+	wantNames(t, f, dir, "aside", "f")
 }
 
 func putReplaces(t *testing.T, f files.FS, dir string) {

@@ -95,7 +95,7 @@ func (FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions)
 	if err := check(ctx, name); err != nil {
 		return err
 	}
-	tmp := files.TemporaryFor(name)
+	tmp := o.TemporaryFor(name)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", name, err)

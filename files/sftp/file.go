@@ -171,7 +171,7 @@ func (f *FS) Put(ctx context.Context, name string, r io.Reader, o files.PutOptio
 }
 
 func (f *FS) put(c *sftp.Client, w *writer, name string, r io.Reader, o files.PutOptions) (err error) {
-	tmp := files.TemporaryFor(name)
+	tmp := o.TemporaryFor(name)
 	if w.file, err = c.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL); err != nil {
 		return f.reason(w.ctx, c, path.Dir(name), err)
 	}

@@ -26,8 +26,8 @@ func Of(doc *job.System, step string, code job.Code) string {
 			"else correct host.port: %s", h.Port, edit)
 	case job.AuthenticationFailed:
 		return fmt.Sprintf("add the public half of one of these keys to ~/.ssh/authorized_keys of %s there "+
-			"(ssh-copy-id), or name the right ones in host.identities; a key with a passphrase works only through an agent",
-			h.User)
+			"(ssh-copy-id), or name the right ones in host.identities; a key with a passphrase works only through an agent, "+
+			"which the process that runs jobs finds by its SSH_AUTH_SOCK", h.User)
 	case job.ShellBroken:
 		return "look at the login shell and the login files of the account: ssh there, and run /bin/sh -c 'echo works'"
 	case job.ChannelRefused:

@@ -30,8 +30,8 @@ const dialTimeout = 15 * time.Second
 // errSeen ends a handshake once the key has been seen.
 var errSeen = errors.New("the key has been seen")
 
-// Key asks the last of hops for its key. It goes through the others, whose keys must be trusted:
-// they are in their HostKeys. It does not log in at the last one.
+// Key asks the last of hops for its key, or the certificate of one. It goes through the others,
+// whose keys must be trusted: they are in their HostKeys. It does not log in at the last one.
 func (a Asker) Key(ctx context.Context, hops []job.Hop) (key ssh.PublicKey, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // closes the connections
@@ -84,15 +84,21 @@ func (a Asker) see(conn net.Conn, host *job.Hop) (seen ssh.PublicKey, err error)
 }
 
 // algorithms returns the algorithms of host keys. Those of a key that is trusted come first, then
-// those of one that is known: a host with several keys shows that one, and has not changed.
+// those of one that is known: a host with several keys shows that one, and has not changed. Then
+// come certificates, if an authority is known for the host.
 func (a Asker) algorithms(host *job.Hop) []string {
 	var first []string
 	for _, line := range host.HostKeys {
 		kind, _, _ := strings.Cut(line, " ")
 		first = append(first, algorithmsOf(kind)...)
 	}
-	for _, k := range a.Known.keys(addressOf(host)) {
+	known, certified := a.Known.keys(addressOf(host))
+	for _, k := range known {
 		first = append(first, algorithmsOf(k.Key.Type())...)
+	}
+	if certified {
+		first = append(first, ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01,
+			ssh.CertAlgoECDSA521v01, ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01)
 	}
 	all := slices.Concat(first, algorithmsOf(ssh.KeyAlgoED25519), algorithmsOf(ssh.KeyAlgoECDSA256),
 		algorithmsOf(ssh.KeyAlgoECDSA384), algorithmsOf(ssh.KeyAlgoECDSA521), algorithmsOf(ssh.KeyAlgoRSA))
@@ -181,8 +187,11 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// Line is a public key as a document of a system has it.
+// Line is a public key as a document of a system has it. Of a certificate it is the key in it.
 func Line(key ssh.PublicKey) string {
+	if cert, ok := key.(*ssh.Certificate); ok {
+		key = cert.Key
+	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 

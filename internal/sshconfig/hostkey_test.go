@@ -68,30 +68,57 @@ func TestKey(t *testing.T) {
 		}
 	})
 	t.Run("of several keys the one that is trusted", func(t *testing.T) {
-		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		block, err := ssh.MarshalPrivateKey(private, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		key, err := ssh.NewPublicKey(&private.PublicKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(t.TempDir(), "ecdsa")
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		file, signer := ecdsaKey(t)
 		both := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"HostKey " + file}})
 		h := job.Hop{Address: both.Host, Port: both.Port}
 		if got := ask(t, Asker{}, h); got != both.HostKey {
 			t.Errorf("%s, want %s", got, both.HostKey)
 		}
-		h.HostKeys = []string{Line(key)}
-		if got := ask(t, Asker{}, h); got != Line(key) {
-			t.Errorf("%s, want %s", got, Line(key))
+		h.HostKeys = []string{Line(signer.PublicKey())}
+		if got := ask(t, Asker{}, h); got != h.HostKeys[0] {
+			t.Errorf("%s, want %s", got, h.HostKeys[0])
+		}
+	})
+	t.Run("of several keys the one that a known authority has certified", func(t *testing.T) {
+		file, signer := ecdsaKey(t)
+		_, authority := ecdsaKey(t)
+		certify := func(name string, until uint64) {
+			cert := &ssh.Certificate{
+				Key: signer.PublicKey(), CertType: ssh.HostCert, ValidPrincipals: []string{name}, ValidBefore: until,
+			}
+			if err := cert.SignCert(rand.Reader, authority); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file+"-cert.pub", ssh.MarshalAuthorizedKey(cert), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, tt := range []struct {
+			name  string
+			until uint64
+			known bool
+		}{
+			{"127.0.0.1", ssh.CertTimeInfinity, true}, {"127.0.0.1", 1, false}, {"elsewhere", ssh.CertTimeInfinity, false},
+		} {
+			certify(tt.name, tt.until)
+			both := testenv.SSHD(t, testenv.SSHOptions{
+				Lines: []string{"HostKey " + file, "HostCertificate " + file + "-cert.pub"},
+			})
+			known, err := ReadKnown(home(t, map[string]string{
+				"known_hosts": "@cert-authority [127.0.0.1]:" + strconv.Itoa(both.Port) + " " +
+					Line(authority.PublicKey()) + "\n",
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := job.Hop{Address: both.Host, Port: both.Port}
+			key, err := Asker{Known: known}.Key(t.Context(), []job.Hop{h})
+			if err != nil || Line(key) != Line(signer.PublicKey()) {
+				t.Fatalf("%v, %v, want %s", key, err, Line(signer.PublicKey()))
+			}
+			if has, where, err := known.Has(&h, key); has != tt.known || where != "" || err != nil {
+				t.Errorf("%+v: known: %t, another one: %q, %v", tt, has, where, err)
+			}
 		}
 	})
 	t.Run("the agent has the key", func(t *testing.T) {
@@ -249,6 +276,13 @@ func TestKnown(t *testing.T) {
 			text:  "[lab.example.org]:2222 " + Line(other) + "\n[*.example.org]:2222 " + Line(key) + "\n",
 			known: true,
 		},
+		"an authority, which has not certified the key": {
+			text: "@cert-authority [*.example.org]:2222 " + Line(other) + "\n",
+		},
+		"an authority and another key": {
+			text:  "@cert-authority [*.example.org]:2222 " + Line(other) + "\n[lab.example.org]:2222 " + Line(other) + "\n",
+			where: "known_hosts:2",
+		},
 		"a key that has been revoked": {text: "@revoked * " + Line(key) + "\n", err: "revoked"},
 		"a name that cannot be read": {
 			text: "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= " + Line(other) + "\n",
@@ -268,6 +302,27 @@ func TestKnown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ecdsaKey makes a key file.
+func ecdsaKey(t *testing.T) (file string, signer ssh.Signer) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signer, err = ssh.NewSignerFromKey(private); err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "ecdsa")
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, signer
 }
 
 // A kind of key that is trusted or known is asked for first: a host has several.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -14,30 +15,56 @@ import (
 )
 
 // Known are the keys that known_hosts of a person, and of the machine, have.
-type Known struct{ check ssh.HostKeyCallback }
+type Known struct {
+	check       ssh.HostKeyCallback
+	authorities map[string]bool // where a line has the key of an authority, and not that of a host
+}
 
 // ReadKnown reads known_hosts. Files that are missing have no keys.
 func ReadKnown(home string) (Known, error) {
 	var files []string
+	authorities := map[string]bool{}
 	for _, file := range []string{filepath.Join(home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"} {
-		if _, err := os.Stat(file); err == nil {
-			files = append(files, file)
+		if _, err := os.Stat(file); err != nil {
+			continue
+		}
+		files = append(files, file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return Known{}, job.Errorf(job.Invalid, "known_hosts: %w", err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			authorities[place(file, i+1)] = strings.HasPrefix(strings.TrimSpace(line), "@cert-authority")
 		}
 	}
 	check, err := knownhosts.New(files...)
 	if err != nil {
 		return Known{}, job.Errorf(job.Invalid, "known_hosts: %w", err)
 	}
-	return Known{check}, nil
+	return Known{check, authorities}, nil
 }
 
-// keys returns the keys that are known for a host.
-func (k Known) keys(address string) []knownhosts.KnownKey {
+func place(file string, line int) string { return file + ":" + strconv.Itoa(line) }
+
+// keys returns the keys that are known for a host. certified: there is an authority for it, too.
+func (k Known) keys(address string) (keys []knownhosts.KnownKey, certified bool) {
 	var wrong *knownhosts.KeyError
 	if errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &wrong) {
-		return wrong.Want
+		return k.ofHosts(wrong.Want)
 	}
-	return nil
+	return nil, false
+}
+
+// ofHosts leaves out the keys of authorities, and says whether there was one.
+func (k Known) ofHosts(all []knownhosts.KnownKey) (keys []knownhosts.KnownKey, certified bool) {
+	for _, key := range all {
+		if k.authorities[place(key.Filename, key.Line)] {
+			certified = true
+		} else {
+			keys = append(keys, key)
+		}
+	}
+	return keys, certified
 }
 
 // noKey is a key that no host has.
@@ -46,17 +73,23 @@ type noKey struct{ ssh.PublicKey }
 func (noKey) Type() string    { return "none" }
 func (noKey) Marshal() []byte { return nil }
 
-// Has reports whether key is known for a host. where is the place of another key that stands there
-// for it; empty: there is none.
+// Has reports whether key is known for a host, or is a certificate of an authority that is. where is
+// the place of another key that stands there for it; empty: there is none.
 func (k Known) Has(host *job.Hop, key ssh.PublicKey) (known bool, where string, err error) {
+	if cert, ok := key.(*ssh.Certificate); ok {
+		if k.check(addressOf(host), &net.TCPAddr{}, cert) == nil {
+			return true, "", nil
+		}
+		key = cert.Key
+	}
 	err = k.check(addressOf(host), &net.TCPAddr{}, key)
 	var wrong *knownhosts.KeyError
 	switch {
 	case err == nil:
 		return true, "", nil
 	case errors.As(err, &wrong):
-		if len(wrong.Want) > 0 {
-			where = wrong.Want[0].Filename + ":" + strconv.Itoa(wrong.Want[0].Line)
+		if others, _ := k.ofHosts(wrong.Want); len(others) > 0 {
+			where = place(others[0].Filename, others[0].Line)
 		}
 		return false, where, nil
 	}

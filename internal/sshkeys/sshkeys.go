@@ -36,25 +36,28 @@ func For(user string, files []string, socket string) (signers []ssh.Signer, trie
 			done = func() { conn.Close() }
 			held, err = agent.NewClient(conn).Signers()
 		}
-		silent = err
+		if silent = err; err == nil && len(held) == 0 {
+			silent = errors.New("it has no keys")
+		}
 	}
 	for _, name := range files {
+		where := name
 		signer, public, err := identity(name)
 		if err != nil {
 			has := func(s ssh.Signer) bool { return public != nil && same(s.PublicKey(), public) }
-			if i := slices.IndexFunc(held, has); i >= 0 {
-				add(name+", a key of the agent", held[i])
-			} else {
+			i := slices.IndexFunc(held, has)
+			if i < 0 {
 				not(name, err)
+				continue
 			}
-			continue
+			where, signer = name+", a key of the agent", held[i]
 		}
 		if cert, err := certificate(name+"-cert.pub", signer); err == nil {
 			add(name+"-cert.pub", cert)
 		} else if !errors.Is(err, os.ErrNotExist) {
 			not(name+"-cert.pub", err)
 		}
-		add(name, signer)
+		add(where, signer)
 	}
 	for _, s := range held {
 		add("a key of the agent", s)

@@ -74,7 +74,7 @@ func New(c Config) (*Pool, error) {
 	c.Keepalive = cmp.Or(c.Keepalive, 15*time.Second)
 	c.Idle = max(cmp.Or(c.Idle, 5*time.Minute), c.DialTimeout)
 	p := &Pool{cfg: c, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)), turn: make(chan struct{}, 1)}
-	p.log = p.log.With("system", c.ID)
+	p.log = p.log.With("watch", c.ID)
 	p.dial = native(c).dial
 	if c.Master.Socket != "" {
 		p.dial = joining(c).dial

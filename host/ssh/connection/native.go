@@ -106,7 +106,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 	case strings.Contains(err.Error(), "unable to authenticate"), strings.Contains(err.Error(), "disconnect, reason 2"),
 		strings.Contains(err.Error(), "disconnect, reason 14"):
 		err = trouble(job.AuthenticationFailed, "it does not let this account in. Tried: %s",
-			cmp.Or(strings.Join(tried, "; "), "no key"))
+			cmp.Or(strings.Join(tried, "; "), "nothing: there is no key file, and no agent (SSH_AUTH_SOCK)"))
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		err = trouble(job.HostRefused, "%w: %w", errDropped, err)
 	default:

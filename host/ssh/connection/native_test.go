@@ -85,6 +85,27 @@ func key(t *testing.T, file string) crypto.PrivateKey {
 	return k
 }
 
+// agent starts an agent at a socket. What it returns gives it a key.
+func agent(t *testing.T, socket string) (add func(key string)) {
+	t.Helper()
+	daemon := exec.CommandContext(t.Context(), "ssh-agent", "-D", "-a", socket)
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = daemon.Wait() }) // the context of the test has ended it
+	if !testenv.Until(t.Context(), func() bool { _, err := os.Stat(socket); return err == nil }) {
+		t.Fatal("the agent does not listen")
+	}
+	return func(key string) {
+		t.Helper()
+		add := exec.CommandContext(t.Context(), "ssh-add", "-q", key)
+		add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
+		if out, err := add.CombinedOutput(); err != nil {
+			t.Fatalf("%s%v", out, err)
+		}
+	}
+}
+
 // A key that has a passphrase is of use by way of an agent alone.
 func TestAgent(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
@@ -98,25 +119,12 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := config(s)
+	refuses(t, "nothing", c, "there is no key file, and no agent")
 	c.Identities, c.Agent = []string{locked}, socket
 	refuses(t, "no agent", c, locked, "it has a passphrase", "ssh-add", "the agent not")
 
-	daemon := exec.CommandContext(t.Context(), "ssh-agent", "-D", "-a", socket)
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = daemon.Wait() }) // the context of the test has ended it
-	if !testenv.Until(t.Context(), func() bool { _, err := os.Stat(socket); return err == nil }) {
-		t.Fatal("the agent does not listen")
-	}
-	refuses(t, "an empty agent", c, locked, "it has a passphrase")
-	add := func(key string) {
-		add := exec.CommandContext(t.Context(), "ssh-add", "-q", key)
-		add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
-		if out, err := add.CombinedOutput(); err != nil {
-			t.Fatalf("%s%v", out, err)
-		}
-	}
+	add := agent(t, socket)
+	refuses(t, "an empty agent", c, locked, "it has a passphrase", "the agent not, for it has no keys")
 	// A server lets six keys be tried.
 	for i := range 6 {
 		other := filepath.Join(dir, strconv.Itoa(i))
@@ -174,6 +182,21 @@ func TestCertificate(t *testing.T) {
 	}
 	certify(s.User, time.Now().Add(time.Hour))
 	lets(t, "a certificate", c, s.User)
+	held := filepath.Join(dir, "held") // the agent has the key alone, without the certificate
+	if err := os.Link(mine, held); err != nil {
+		t.Fatal(err)
+	}
+	public := filepath.Join(dir, "public")
+	for from, to := range map[string]string{mine + ".pub": public, mine + "-cert.pub": public + "-cert.pub"} {
+		if err := os.Link(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Agent = filepath.Join(dir, "agent")
+	agent(t, c.Agent)(held)
+	c.Identities = []string{public}
+	lets(t, "the certificate of a key that the agent has", c, s.User)
+	c.Agent, c.Identities = "", []string{mine}
 	certify("another", time.Now().Add(time.Hour))
 	refuses(t, "the certificate of another", c, mine+"-cert.pub", `for ["another"]`)
 	certify(s.User, time.Now().Add(-time.Hour))

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -72,6 +74,42 @@ func TestCut(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("jobs were blocked in %v", at)
+}
+
+// A program finds no halves of files among its inputs, which a cut may leave.
+func TestCutInput(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	p := testenv.NewProxy(t, s.Addr())
+	w.system("lab", s, p.Port)
+	folder := filepath.Join(w.dir, "folder")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 16 {
+		if err := os.WriteFile(filepath.Join(folder, strconv.Itoa(i)), make([]byte, 512<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := w.program("lab", "")
+	program.Script = "ls -A folder | wc -l | tr -d '\n' >>names; " + program.Script
+	program.Inputs = append(program.Inputs, job.Input{From: folder, To: "folder"})
+	p.CutAfter(testenv.Up, 4<<20)
+	ids := w.submit(program)
+	w.finished(ids...)
+	if !p.Uncut(testenv.Up) {
+		t.Error("it took fewer bytes")
+	}
+	j, err := w.Job(t.Context(), ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, results := app.Places(&j)
+	if got, err := os.ReadFile(filepath.Join(results, "names")); err != nil || string(got) != "16" {
+		t.Errorf("it found %s names, %v", got, err)
+	}
+	w.empty(w.work("lab", s))
 }
 
 // What is sent arrives late.
