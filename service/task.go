@@ -134,6 +134,11 @@ func (t *TaskRun) Checkpoint(ctx context.Context, state any) error {
 		return job.Errorf(job.Invalid, "a checkpoint of %d bytes: up to %d are kept; keep large state elsewhere, and its "+
 			"name here", len(b), job.MaxCheckpoint)
 	}
+	if st, lends := t.s.cfg.Store.(interface{ Borrowed(context.Context) error }); lends {
+		if err := st.Borrowed(ctx); err != nil {
+			return err
+		}
+	}
 	t.beat()
 	answered := make(chan error, 1)
 	t.mu.Lock()
