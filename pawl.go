@@ -171,9 +171,21 @@ type opening struct {
 	wrong  error                                                      // what an option was given and cannot be
 }
 
+// refuse keeps an error if what an option was given is nil.
+func (o *opening) refuse(option string, isNil bool) {
+	if isNil {
+		o.wrong = cmp.Or(o.wrong, job.Errorf(job.Invalid, "pawl.%s(nil): give one, or leave the option out", option))
+	}
+}
+
 // Log is where the service says what operators should know, and which handlers fail; [slog.Default]
 // by default.
-func Log(l *slog.Logger) Option { return func(o *opening) { o.log = l } }
+func Log(l *slog.Logger) Option {
+	return func(o *opening) {
+		o.log = l
+		o.refuse("Log", l == nil)
+	}
+}
 
 // Tenant is the tenant whose jobs the service enqueues, reads and runs; "default" by default.
 func Tenant(name string) Option {
@@ -221,7 +233,12 @@ func Configure(change func(*service.Config)) Option { return func(o *opening) { 
 //
 // A panic of the handler comes out of next as a [*service.PanicError].
 func Around(middleware ...func(service.Handler) service.Handler) Option {
-	return func(o *opening) { o.around = append(o.around, middleware...) }
+	return func(o *opening) {
+		for _, m := range middleware {
+			o.refuse("Around", m == nil)
+		}
+		o.around = append(o.around, middleware...)
+	}
 }
 
 // OnError calls f with each error, and each panic as a [*service.PanicError] with its stack, that a
@@ -230,6 +247,7 @@ func Around(middleware ...func(service.Handler) service.Handler) Option {
 // block or cancel. Without OnError the service logs such errors.
 func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
 	return func(o *opening) {
+		o.refuse("OnError", f == nil)
 		o.hear = append(o.hear, f)
 		o.around = append(o.around, hearing(f))
 	}

@@ -295,6 +295,9 @@ func TestWrongOptions(t *testing.T) {
 		`"" is not the name of a tenant`:                  pawl.Tenant(""),
 		`"" is not the name of a user: use 1 to 128`:      pawl.Principal(""),
 		`is not the name of a user: use 1 to 128 print`:   pawl.Principal("a\x00"),
+		"pawl.Log(nil): give one, or leave":               pawl.Log(nil),
+		"pawl.Around(nil): give one, or leave":            pawl.Around(nil),
+		"pawl.OnError(nil): give one, or leave":           pawl.OnError(nil),
 		"lease (-1s): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = -time.Second }),
 		"lease (1ns): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = 1 }),
 	} {
