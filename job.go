@@ -124,11 +124,16 @@ func Block(condition, tester string, params map[string]string) error {
 
 // Tester registers a function that finds out whether a condition has cleared: it returns nil then.
 // Jobs that name it in [Block] wait for that. It is called by one process at a time of those that
-// have registered it. pawl show calls it go/NAME. Tester panics after [Service.Run].
+// have registered it. pawl show calls it go/NAME. Tester panics after [Service.Run], or if the name
+// is there already.
 func (s *Service) Tester(name string, test func(ctx context.Context, params map[string]string) error) {
 	switch {
+	case name == "":
+		panic("pawl: a tester has no name: give it one, such as shop")
 	case test == nil:
 		panic("pawl: tester " + name + " is nil")
+	case s.testers[name]:
+		panic("pawl: tester " + name + " is there already: call Tester once for each name")
 	case s.running.Load() != nil:
 		panic("pawl: Tester " + name + " after Run: register testers before Run")
 	}

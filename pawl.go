@@ -118,6 +118,7 @@ type Service struct {
 	jobs   *service.Service
 	db     *Database
 	around []func(service.Handler) service.Handler
+	hear   []func(ctx context.Context, t *service.TaskRun, err error)
 	knows  map[string]bool // testers of versions of arguments
 	kinds  []kinds.Kind    // of the tasks that have handlers
 	log    *slog.Logger
@@ -137,11 +138,16 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	for _, set := range options {
 		set(&o)
 	}
+	if l := o.cfg.Lease; l != 0 && l < store.MinLease {
+		o.wrong = cmp.Or(o.wrong, job.Errorf(job.Invalid, "lease (%s): is shorter than %s: give more, such as 15s",
+			l, store.MinLease))
+	}
 	if o.wrong != nil {
 		return nil, o.wrong
 	}
-	if !o.heard {
-		o.around = slices.Insert(o.around, 0, hearing(logging(o.log)))
+	if o.hear == nil {
+		o.hear = append(o.hear, logging(o.log))
+		o.around = slices.Insert(o.around, 0, hearing(o.hear[0]))
 	}
 	db, err := at(ctx, o.log)
 	if err != nil {
@@ -149,8 +155,8 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	}
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
 	return &Service{
-		jobs: service.New(o.cfg), db: db, around: o.around, knows: map[string]bool{}, testers: map[string]bool{}, log: o.log,
-		queues: o.cfg.Queues,
+		jobs: service.New(o.cfg), db: db, around: o.around, hear: o.hear, knows: map[string]bool{},
+		testers: map[string]bool{}, log: o.log, queues: o.cfg.Queues,
 	}, nil
 }
 
@@ -161,13 +167,25 @@ type opening struct {
 	cfg    service.Config
 	log    *slog.Logger
 	around []func(service.Handler) service.Handler
-	heard  bool  // an OnError is told of failures
-	wrong  error // what an option was given and cannot be
+	hear   []func(ctx context.Context, t *service.TaskRun, err error) // those of OnError
+	wrong  error                                                      // what an option was given and cannot be
+}
+
+// refuse keeps an error if what an option was given is nil.
+func (o *opening) refuse(option string, isNil bool) {
+	if isNil {
+		o.wrong = cmp.Or(o.wrong, job.Errorf(job.Invalid, "pawl.%s(nil): give one, or leave the option out", option))
+	}
 }
 
 // Log is where the service says what operators should know, and which handlers fail; [slog.Default]
 // by default.
-func Log(l *slog.Logger) Option { return func(o *opening) { o.log = l } }
+func Log(l *slog.Logger) Option {
+	return func(o *opening) {
+		o.log = l
+		o.refuse("Log", l == nil)
+	}
+}
 
 // Tenant is the tenant whose jobs the service enqueues, reads and runs; "default" by default.
 func Tenant(name string) Option {
@@ -215,15 +233,22 @@ func Configure(change func(*service.Config)) Option { return func(o *opening) { 
 //
 // A panic of the handler comes out of next as a [*service.PanicError].
 func Around(middleware ...func(service.Handler) service.Handler) Option {
-	return func(o *opening) { o.around = append(o.around, middleware...) }
+	return func(o *opening) {
+		for _, m := range middleware {
+			o.refuse("Around", m == nil)
+		}
+		o.around = append(o.around, middleware...)
+	}
 }
 
 // OnError calls f with each error, and each panic as a [*service.PanicError] with its stack, that a
-// handler ended with. Nothing is told of handlers that were interrupted, canceled or paused, or
-// that snooze, block or cancel. Without OnError the service logs such errors.
+// handler ended with or that came after it: of a result that is not JSON, or of middleware that
+// panics. Nothing is told of handlers that were interrupted, canceled or paused, or that snooze,
+// block or cancel. Without OnError the service logs such errors.
 func OnError(f func(ctx context.Context, t *service.TaskRun, err error)) Option {
 	return func(o *opening) {
-		o.heard = true
+		o.refuse("OnError", f == nil)
+		o.hear = append(o.hear, f)
 		o.around = append(o.around, hearing(f))
 	}
 }
@@ -265,8 +290,9 @@ func (s *Service) Jobs() *service.Service { return s.jobs }
 func (s *Service) Database() *Database { return s.db }
 
 // Run runs tasks until ctx ends or the service is closed, and then stops in good order and returns
-// nil: handlers may go on for 10 s, and unfinished jobs go back to their queues as if nothing had
-// happened. All handlers must be registered before. Their declarations are kept: see
+// nil: handlers may go on for 10 s, then their contexts end, and unfinished jobs go back to their
+// queues as if nothing had happened. A handler that does not return within a lease from then (15 s)
+// is left behind. All handlers must be registered before. Their declarations are kept: see
 // [Task.Declare].
 //
 // While the database cannot be reached, Run tries again. It returns an error of kind [job.Invalid]

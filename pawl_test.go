@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -320,3 +322,62 @@ func TestFailuresAreLogged(t *testing.T) {
 		})
 	}
 }
+
+// Failures that come after the handler, and that no middleware sees, are told of as well.
+func TestFailuresAfterTheHandler(t *testing.T) {
+	for kind, want := range map[string]string{
+		"result": "result is not JSON: json: unsupported value: NaN",
+		"write":  "panic: not today",
+		"around": "panic: loose",
+		"goexit": "the handler ended its goroutine",
+		"block":  "the handler found a condition for which no job can wait",
+	} {
+		for _, heard := range []bool{false, true} {
+			virtual.Test(t, func(t *testing.T) {
+				var out strings.Builder
+				var told []string
+				options := []pawl.Option{pawl.Log(slog.New(slog.NewTextHandler(&out, nil)))}
+				if heard {
+					options = append(options, pawl.OnError(func(_ context.Context, _ *service.TaskRun, err error) {
+						told = append(told, err.Error())
+					}))
+				}
+				svc := pawltest.Open(t, append(options, pawl.Around(func(next service.Handler) service.Handler {
+					return func(ctx context.Context, r *service.TaskRun) (any, error) {
+						defer func() {
+							if kind == "around" {
+								panic("loose")
+							}
+						}()
+						return next(ctx, r)
+					}
+				}))...)
+				task := pawl.Task[int, any]{Kind: kind, Retry: &job.RetryPolicy{MaxAttempts: 1}}
+				task.Handle(svc, func(context.Context, *pawl.Job[int]) (any, error) {
+					switch kind {
+					case "result":
+						return math.NaN(), nil
+					case "write":
+						return unwritable{}, nil
+					case "goexit":
+						runtime.Goexit()
+					case "block":
+						return nil, pawl.Block("the shop is away", "", nil)
+					}
+					return 1, nil
+				})
+				if _, err := pawltest.Work(t, svc, task, 1); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want %s", kind, err, want)
+				}
+				if logged := strings.Count(out.String(), "a handler "); logged+len(told) != 1 || heard != (len(told) == 1) ||
+					heard && !strings.Contains(told[0], want) || !heard && !strings.Contains(out.String(), want) {
+					t.Errorf("%s: told %q, and the log is\n%s", kind, told, &out)
+				}
+			})
+		}
+	}
+}
+
+type unwritable struct{}
+
+func (unwritable) MarshalJSON() ([]byte, error) { panic("not today") }

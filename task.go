@@ -185,6 +185,7 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 	s.declared = append(s.declared, t.check)
 	options := []service.HandleOption{
 		service.TimeLimit(t.Timeout), service.Stall(t.Stall), service.Around(s.around...),
+		service.Unseen(s.hear...),
 	}
 	s.kinds = append(s.kinds, t.kind())
 	version := max(t.Version, 1)
@@ -372,6 +373,7 @@ type Handle[R any] struct {
 	Existed bool   // it was there before: an equal job, or one of the same key or id
 	s       *Service
 	kind    string
+	found   bool // by Find: the job may be of another kind
 }
 
 // Wait waits until the job has ended and returns its result. It may be called in any process. The
@@ -380,13 +382,18 @@ type Handle[R any] struct {
 // for ever.
 func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 	var result R
+	if h.found { // one of another kind is not waited for
+		switch j, err := h.s.jobs.Job(ctx, h.ID); {
+		case err != nil:
+			return result, h.late(ctx, err)
+		case j.Kind != h.kind:
+			return result, job.Errorf(job.Invalid,
+				"job %s is of kind %s, and is asked for as one of %s: use the task of its kind", j.ID, j.Kind, h.kind)
+		}
+	}
 	j, err := h.s.jobs.Wait(ctx, h.ID)
 	if err != nil {
 		return result, h.late(ctx, err)
-	}
-	if j.Kind != h.kind {
-		return result, job.Errorf(job.Invalid, "job %s is of kind %s, and is asked for as one of %s: use the task of its kind",
-			j.ID, j.Kind, h.kind)
 	}
 	if j.State != job.Finished {
 		return result, &Ended{ID: j.ID, State: j.State, Code: j.Code, Message: j.Message}
@@ -424,7 +431,7 @@ func (h *Handle[R]) Job(ctx context.Context) (job.Job, error) { return h.s.jobs.
 // asks nobody: of a job that is not there, Wait and Job return an error of kind [job.NotFound], and
 // of a job of another kind Wait returns one of kind [job.Invalid]. [job.ParseID] reads an id.
 func (t Task[A, R]) Find(s *Service, id job.ID) *Handle[R] {
-	return &Handle[R]{ID: id, Existed: true, s: s, kind: t.Kind}
+	return &Handle[R]{ID: id, Existed: true, s: s, kind: t.Kind, found: true}
 }
 
 // An Ended is the error of a job that did not finish. It is [ErrCanceled], by [errors.Is], if the

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/pawltest"
 	"github.com/pawl-jobs/pawl/postgres"
+	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
 )
 
@@ -130,8 +131,14 @@ func TestWrongCalls(t *testing.T) {
 			task.Handle(other, handler)
 			pawl.Task[string, int]{Kind: "count"}.Handle(other, func(context.Context, *pawl.Job[string]) (int, error) { return 0, nil })
 		},
-		"pawl: Handle of task count: the handler is nil":               func() { task.Handle(pawltest.Open(t), nil) },
-		"pawl: tester x is nil":                                        func() { pawltest.Open(t).Tester("x", nil) },
+		"pawl: Handle of task count: the handler is nil":        func() { task.Handle(pawltest.Open(t), nil) },
+		"pawl: a tester has no name: give it one, such as shop": func() { pawltest.Open(t).Tester("", test) },
+		"pawl: tester x is there already: call Tester once for each name": func() {
+			other := pawltest.Open(t)
+			other.Tester("x", test)
+			other.Tester("x", test)
+		},
+		"pawl: tester x is nil": func() { pawltest.Open(t).Tester("x", nil) },
 		"pawl: Alone of no Unique: write pawl.UntilStart(...).Alone()": func() { pawl.Unique{}.Alone() },
 		"pawl: By of no Order: write pawl.InOrder(...).By":             func() { pawl.Order{}.By("due") },
 		"pawl: Passing of no Order: write pawl.InOrder(...).Passing":   func() { pawl.Order{}.Passing() },
@@ -268,9 +275,13 @@ func TestFindOfAnotherKind(t *testing.T) {
 	if n, err := task.Find(svc, h.ID).Wait(t.Context()); n != 7 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	_, err := pawl.Task[int, int]{Kind: "secret"}.Find(svc, h.ID).Wait(t.Context())
-	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "is of kind count, and is asked for as one of secret") {
-		t.Errorf("%v", err)
+	for _, id := range []job.ID{h.ID, enqueue(t, task, svc, 2, pawl.After(time.Hour)).ID} { // one has ended, one waits
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := pawl.Task[int, int]{Kind: "secret"}.Find(svc, id).Wait(ctx)
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "is of kind count, and is asked for as one of secret") {
+			t.Errorf("%v", err)
+		}
+		cancel()
 	}
 	if _, err := task.Find(svc, job.NewID()).Wait(t.Context()); job.KindOf(err) != job.NotFound {
 		t.Errorf("%v", err)
@@ -284,6 +295,11 @@ func TestWrongOptions(t *testing.T) {
 		`"" is not the name of a tenant`:                  pawl.Tenant(""),
 		`"" is not the name of a user: use 1 to 128`:      pawl.Principal(""),
 		`is not the name of a user: use 1 to 128 print`:   pawl.Principal("a\x00"),
+		"pawl.Log(nil): give one, or leave":               pawl.Log(nil),
+		"pawl.Around(nil): give one, or leave":            pawl.Around(nil),
+		"pawl.OnError(nil): give one, or leave":           pawl.OnError(nil),
+		"lease (-1s): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = -time.Second }),
+		"lease (1ns): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = 1 }),
 	} {
 		_, err := pawl.Open(t.Context(), sqlite.At(t.TempDir()), pawl.Slots(2), option, pawl.Queues("default"))
 		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), want) {

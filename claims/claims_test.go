@@ -364,6 +364,29 @@ func TestProof(t *testing.T) {
 	})
 }
 
+// TestNoProof: a report without an id or an epoch is a mistake of the worker, and loses it no task.
+func TestNoProof(t *testing.T) {
+	at(t, func(p *place) {
+		p.submit(1)
+		d, w := p.svc.Claims(), session(p, "w")
+		one := p.claim(d, w, claims.Ask{})[0]
+		for want, h := range map[string]claims.Held{"jobs[1].id: is missing": {Epoch: 2}, "jobs[1].epoch: is missing": {ID: job.NewID()}} {
+			good, _ := claims.Finish(held(one), nil)
+			bad, _ := claims.Finish(h, nil)
+			_, err := d.Report(t.Context(), w, []claims.Report{good, bad})
+			_, renewed := d.Renew(t.Context(), w, 0, []claims.Held{held(one), h})
+			for _, err := range []error{err, renewed} {
+				if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
+			}
+		}
+		if j := p.job(one.ID); j.Custody != job.Worker {
+			t.Error(j.Place)
+		}
+	})
+}
+
 // TestSaidAgain: an end that is said again is answered as it was. Another end is refused, though
 // the job has come to the same place.
 func TestSaidAgain(t *testing.T) {

@@ -282,6 +282,13 @@ func checkReports(reports []Report) error {
 	}
 	first := map[job.ID]int{}
 	for i := range reports {
+		const answered = "give the id and the epoch of the task as the claim answered them"
+		switch path := fmt.Sprintf("jobs[%d]", i); {
+		case reports[i].ID.IsZero():
+			return wrong(path+".id", "", "is missing", answered)
+		case reports[i].Epoch == 0:
+			return wrong(path+".epoch", "", "is missing", answered)
+		}
 		if at, twice := first[reports[i].ID]; twice && reports[i].verb != "log" {
 			return &job.SpecError{Problems: []job.Problem{{
 				Path: fmt.Sprintf("jobs[%d].id", i), Value: reports[i].ID.String(), What: "is that of jobs[" + itoa(at) + "]",

@@ -148,7 +148,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	case isMap && kind == reflect.Map:
 		for _, k := range sortedKeys(fields) {
 			if fields[k] == nil && t.Elem().Kind() == reflect.String {
-				c.nothing(member(at, k))
+				c.nothing(member(at, k), t.Elem())
 			}
 			c.value(member(at, k), fields[k], t.Elem())
 		}
@@ -158,7 +158,7 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 		for i, e := range list {
 			at := at + "[" + strconv.Itoa(i) + "]"
 			if e == nil {
-				c.nothing(at)
+				c.nothing(at, t.Elem())
 			}
 			c.value(at, e, t.Elem())
 		}
@@ -173,12 +173,13 @@ func (c *comparison) value(at string, raw any, t reflect.Type) {
 	}
 }
 
-// nothing reports that null stands where a text is expected.
-func (c *comparison) nothing(at string) {
-	c.found.Add(Problem{
-		at, "null", "is nothing, for which YAML takes ~, null and an empty place",
-		`put it in quotes: "~", or "" for an empty text`,
-	})
+// nothing reports that null stands where a value is expected.
+func (c *comparison) nothing(at string, t reflect.Type) {
+	mend := `put it in quotes: "~", or "" for an empty text`
+	if t.Kind() != reflect.String {
+		mend = "remove it, or give " + typeName(t)
+	}
+	c.found.Add(Problem{at, "null", "is nothing, for which YAML takes ~, null and an empty place", mend})
 }
 
 func (c *comparison) fields(at string, fields map[string]any, t reflect.Type) {

@@ -27,7 +27,8 @@
 //
 // In memory there are no transactions: sqlite.WithTx, sqlite.In and postgres.In are errors. For
 // code that uses them [OpenAt] opens a service in a folder or on a database of the test. A folder
-// may be in a bubble, too; PostgreSQL may not, since its answers come from outside.
+// may be in a bubble, too, where a day takes many seconds, since the service writes to the disk;
+// PostgreSQL may not, since its answers come from outside.
 //
 //	svc := pawltest.OpenAt(t, sqlite.At(t.TempDir()))
 package pawltest

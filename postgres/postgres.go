@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/broker/pgnotify"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
@@ -28,9 +30,22 @@ func At(dsn string, options ...Option) pawl.Source {
 }
 
 // Like is the database of a pool. Pawl needs connections of its own, which are made as those of the
-// pool are.
+// pool are: with what the program has set in its configuration beside the DSN, such as a password, and
+// with its BeforeConnect.
 func Like(pool *pgxpool.Pool, options ...Option) pawl.Source {
-	return At(pool.Config().ConnString(), options...)
+	return func(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
+		if pool == nil {
+			return nil, job.Errorf(job.Invalid, "postgres.Like: the pool is nil: give the one that pgxpool.New returned")
+		}
+		theirs := pool.Config()
+		like, err := pgxpool.ParseConfig(theirs.ConnString())
+		if err != nil {
+			return nil, err
+		}
+		like.ConnConfig.Config, like.BeforeConnect = theirs.ConnConfig.Config, theirs.BeforeConnect
+		like.ConnConfig.OnNotice, like.ConnConfig.OnNotification = nil, nil
+		return At(theirs.ConnString(), append(slices.Clone(options), func(o *opening) { o.like = like })...)(ctx, log)
+	}
 }
 
 // An Option changes how a database is opened.
@@ -40,6 +55,8 @@ type opening struct {
 	dsn, listen, schema string
 	pooled              bool
 	conns               int
+	like                *pgxpool.Config // how to connect, in place of dsn; nil: as that says
+	wrong               error           // what an option was given and cannot be
 }
 
 // Schema is the schema that has Pawl's tables; "pawl" by default.
@@ -52,25 +69,34 @@ func Pooled(listen string) Option {
 }
 
 // Conns is how many connections calls may use at the same time; 8 by default.
-func Conns(n int) Option { return func(o *opening) { o.conns = n } }
+func Conns(n int) Option {
+	return func(o *opening) {
+		if o.conns = n; n < 1 {
+			o.wrong = job.Errorf(job.Invalid, "postgres.Conns(%d): give 1 or more", n)
+		}
+	}
+}
 
 func (o *opening) open(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
+	if o.wrong != nil {
+		return nil, o.wrong
+	}
 	if err := o.migrate(ctx); err != nil {
 		return nil, err
 	}
-	listen := pgnotify.Config{DSN: o.dsn, Schema: o.schema, Log: log}
+	listen := pgnotify.Config{DSN: o.dsn, Like: o.like, Schema: o.schema, Log: log}
 	if !o.pooled || o.listen != "" {
 		listen.Params = postgres.Params() // a pooler would refuse them
 	}
 	if o.listen != "" {
-		listen.DSN = o.listen
+		listen.DSN, listen.Like = o.listen, nil
 	}
 	bus, err := pgnotify.Open(ctx, listen)
 	if err != nil {
 		return nil, err
 	}
 	st, err := postgres.Open(ctx, o.dsn, postgres.Options{
-		Schema: o.schema, Pooled: o.pooled, Conns: o.conns, Log: log, Renewals: bus.Do,
+		Schema: o.schema, Pooled: o.pooled, Like: o.like, Conns: o.conns, Log: log, Renewals: bus.Do,
 	})
 	if err != nil {
 		bus.Close()
@@ -85,11 +111,11 @@ func (o *opening) open(ctx context.Context, log *slog.Logger) (*pawl.Database, e
 // migrate makes the schema where there is none. One that is there is brought up to date by an
 // operator, with pawl migrate.
 func (o *opening) migrate(ctx context.Context) error {
-	dsn := o.dsn
+	dsn, like := o.dsn, o.like
 	if o.listen != "" {
-		dsn = o.listen
+		dsn, like = o.listen, nil
 	}
-	m, err := postgres.NewMigrator(dsn, o.schema)
+	m, err := postgres.NewMigratorLike(dsn, like, o.schema)
 	if err != nil {
 		return err
 	}

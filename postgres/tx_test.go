@@ -652,3 +652,54 @@ func TestSchemaOfTheService(t *testing.T) {
 		}
 	}
 }
+
+// The connections of a service that is like a pool have what the program set beside the DSN, also
+// what it sets before each connection.
+func TestLike(t *testing.T) {
+	config, err := pgxpool.ParseConfig(testenv.Postgres(t).Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := config.ConnConfig.Copy()
+	config, err = pgxpool.ParseConfig("postgres://nobody@127.0.0.1:1/elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Fallbacks = right.Host, right.Port, right.Fallbacks
+	config.ConnConfig.TLSConfig, config.ConnConfig.Database = right.TLSConfig, right.Database
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.User, c.Password = right.User, right.Password
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	svc, err := pawl.Open(t.Context(), postgres.Like(pool), pawl.Log(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.Close()
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := plain.Enqueue(t.Context(), svc, order{"ada", 1}, postgres.In(tx))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n, err := svc.Jobs().Count(t.Context(), job.Filter{}); err != nil || n.States[job.Pending] != 1 {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
+func TestWrongSources(t *testing.T) {
+	for want, at := range map[string]pawl.Source{
+		"postgres.Like: the pool is nil: give the one that pgxpool.New returned": postgres.Like(nil),
+		"postgres.Conns(-1): give 1 or more":                                     postgres.At("", postgres.Conns(-1)),
+	} {
+		if _, err := pawl.Open(t.Context(), at); job.KindOf(err) != job.Invalid || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

@@ -134,6 +134,11 @@ func (t *TaskRun) Checkpoint(ctx context.Context, state any) error {
 		return job.Errorf(job.Invalid, "a checkpoint of %d bytes: up to %d are kept; keep large state elsewhere, and its "+
 			"name here", len(b), job.MaxCheckpoint)
 	}
+	if st, lends := t.s.cfg.Store.(interface{ Borrowed(context.Context) error }); lends {
+		if err := st.Borrowed(ctx); err != nil {
+			return err
+		}
+	}
 	t.beat()
 	answered := make(chan error, 1)
 	t.mu.Lock()
@@ -284,6 +289,12 @@ func Around(f ...func(Handler) Handler) HandleOption {
 	return func(h *handling) { h.around = append(h.around, f...) }
 }
 
+// Unseen has f called with each failure that no middleware of [Around] sees, because it comes after
+// it: a panic of middleware, a result that is not JSON, a handler that ended its goroutine.
+func Unseen(f ...func(ctx context.Context, t *TaskRun, err error)) HandleOption {
+	return func(h *handling) { h.unseen = append(h.unseen, f...) }
+}
+
 // A handling is the kind of a task.
 type handling struct {
 	s       *Service
@@ -292,10 +303,14 @@ type handling struct {
 	limit   time.Duration // of a run; 0: none
 	stall   time.Duration // between two signs of life; 0: any
 	around  []func(Handler) Handler
+	unseen  []func(ctx context.Context, t *TaskRun, err error)
 }
 
+// errGoexit is the failure of a handler that called [runtime.Goexit], as testing's FailNow does.
+var errGoexit = errors.New("the handler ended its goroutine")
+
 // Step implements [engine.Kind].
-func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
+func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 	if r.Job.Result != nil { // of a run that committed it and died
 		return engine.Decided(r.Job.Result)
 	}
@@ -311,23 +326,51 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	for i := range h.around {
 		call = h.around[len(h.around)-1-i](call)
 	}
+	unseen := errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			panicked := &PanicError{p, string(debug.Stack())}
+			o, unseen = engine.Panicked(p, panicked.Stack), panicked
+		}
+		if unseen == nil || !IsFailure(ctx, unseen) {
+			return
+		}
+		for _, f := range h.unseen {
+			f(ctx, t, unseen)
+		}
+	}()
 	out, err := call(ctx, t)
+	o, unseen = h.outcome(ctx, t, out, err)
+	return o
+}
+
+// outcome is that of a handler that has returned. unseen is a failure that its middleware has not seen.
+func (h *handling) outcome(ctx context.Context, t *TaskRun, out any, err error) (o engine.Outcome, unseen error) {
 	t.finish()
 	if end := t.decided(ctx); end != nil {
-		return *end
+		return *end, nil
 	}
 	if err == nil && len(t.deciding) > 0 {
 		err = errors.New("the handler returned without an error, and the transaction of FinishIn has not committed: " +
 			"commit it, and return what that returns")
+		return h.failed(ctx, err), err
+	}
+	if b := job.Blocking(err); b != nil && b.Check() != nil {
+		return failedFor(fmt.Errorf("the handler found a condition for which no job can wait: %w", b.Check()))
 	}
 	if err != nil {
-		return h.failed(ctx, err)
+		return h.failed(ctx, err), nil
 	}
 	result, err := json.Marshal(out)
 	if err != nil {
-		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: "result is not JSON: " + err.Error()})
+		return failedFor(fmt.Errorf("result is not JSON: %w", err))
 	}
-	return engine.Decided(result)
+	return engine.Decided(result), nil
+}
+
+// failedFor is the outcome of a run that no other attempt would mend, with its error.
+func failedFor(err error) (engine.Outcome, error) {
+	return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()}), err
 }
 
 // finish lets nothing be reported any more.
@@ -373,12 +416,6 @@ func (h *handling) failed(ctx context.Context, err error) engine.Outcome {
 	var panicked *PanicError
 	switch b := job.Blocking(err); {
 	case b != nil:
-		if err := b.Check(); err != nil {
-			return engine.Fail(job.Entry{
-				Code:    job.TaskFailed,
-				Message: "the handler found a condition for which no job can wait: " + err.Error(),
-			})
-		}
 		return engine.Block(b)
 	case errors.As(err, &panicked):
 		return engine.Panicked(panicked.Value, panicked.Stack)

@@ -76,6 +76,9 @@ func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, 
 func In(tx *Tx) pawl.EnqueueOption {
 	return func(e *pawl.Enqueueing) {
 		e.Tx = func(db *pawl.Database) (pawl.Tx, error) {
+			if tx == nil {
+				return nil, job.Errorf(job.Invalid, "sqlite.In: the transaction is nil: give the one that WithTx gave")
+			}
 			if db.Store != store.Store(tx.st) {
 				return nil, job.Errorf(job.Invalid, "sqlite.In: the transaction is one of another service: use that which "+
 					"WithTx was given")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/pawltest"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
 	"github.com/pawl-jobs/pawl/store"
@@ -259,6 +260,30 @@ func TestBorrower(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// A checkpoint in the transaction of its handler would wait for it as well.
+func TestBorrowerKeepsNoCheckpoint(t *testing.T) {
+	svc := open(t)
+	task := pawl.Task[order, int]{Kind: "borrower"}
+	task.Handle(svc, func(ctx context.Context, j *pawl.Job[order]) (int, error) {
+		if err := j.Checkpoint(ctx, 1); err != nil {
+			return 0, err
+		}
+		return 1, sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			if err := j.Checkpoint(ctx, 2); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "before or after WithTx") {
+				t.Errorf("%v", err)
+			}
+			return nil
+		})
+	})
+	if n, err := pawltest.Work(t, svc, task, order{1}); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	_, err := plain.Enqueue(t.Context(), svc, order{1}, sqlite.In(nil))
+	if job.KindOf(err) != job.Invalid || err.Error() != "sqlite.In: the transaction is nil: give the one that WithTx gave" {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -30,6 +30,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 type listener struct {
 	hub     *hub
 	cfg     *pgx.ConnConfig
+	before  func(context.Context, *pgx.ConnConfig) error // changes cfg for each connection; nil: nothing does
 	channel string
 	own     string // the name of this process's sender
 	fetch   string // a statement
@@ -58,6 +59,9 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 			` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
 		quiet: quiet{schema: cfg.Schema},
+	}
+	if cfg.Like != nil {
+		l.before = cfg.Like.BeforeConnect
 	}
 	maps.Copy(conn.RuntimeParams, cfg.Params)
 	if conn.RuntimeParams["application_name"] == "" {
@@ -113,7 +117,13 @@ func (l *listener) again(ctx context.Context, err error) *pgx.Conn {
 func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, l.cfg)
+	cfg := l.cfg.Copy()
+	if l.before != nil {
+		if err := l.before(ctx, cfg); err != nil {
+			return nil, fault(err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fault(err)
 	}

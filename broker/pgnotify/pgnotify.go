@@ -58,6 +58,8 @@ type Config struct {
 	// Required. It must reach PostgreSQL itself, since nobody can listen through a pooler in
 	// transaction mode.
 	DSN string
+	// Like says how the connection that listens is made, in place of DSN; nil: as that says.
+	Like *pgxpool.Config
 	// Params are run-time parameters of the connection that listens. [Broker.Do] runs with them.
 	Params map[string]string
 	// Pool sends the notifications. It may use a pooler; if that is in transaction mode, the pool
@@ -83,6 +85,13 @@ var _ broker.Broker = (*Broker)(nil)
 // parting is how long Close lets the sender tell what it has not told yet.
 const parting = time.Second
 
+func connOf(cfg Config) (*pgx.ConnConfig, error) {
+	if cfg.Like != nil {
+		return cfg.Like.ConnConfig.Copy(), nil
+	}
+	return pgx.ParseConfig(cfg.DSN)
+}
+
 // Open connects to the database and listens. The broker works until Close, even after ctx has
 // ended. A DSN or schema that cannot be right is of kind [job.Invalid].
 func Open(ctx context.Context, cfg Config) (*Broker, error) {
@@ -92,7 +101,7 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	conn, err := pgx.ParseConfig(cfg.DSN)
+	conn, err := connOf(cfg)
 	if err != nil {
 		return nil, job.Errorf(job.Invalid, "listen on the database: %w", err)
 	}

@@ -68,7 +68,7 @@ func (m *Migrator) LockTimeout(ctx context.Context) (set string, err error) {
 
 // NextMigrator returns the migrator of a Pawl that knows one more migration than this one.
 func NextMigrator(dsn, schema, migration string) (*Migrator, error) {
-	return newMigrator(dsn, schema, withNext(migration))
+	return newMigrator(dsn, nil, schema, withNext(migration))
 }
 
 // PrintNext is what [Print] is of such a Pawl.

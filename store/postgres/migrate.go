@@ -28,9 +28,11 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-func parse(dsn string) (*pgxpool.Config, error) {
-	c, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
+// parse returns how to connect: as dsn says, or like a pool, if like is not nil.
+func parse(dsn string, like *pgxpool.Config) (c *pgxpool.Config, err error) {
+	if like != nil {
+		c = like.Copy()
+	} else if c, err = pgxpool.ParseConfig(dsn); err != nil {
 		// The error of the driver may show the connection string, and so a password.
 		return nil, job.Errorf(job.Invalid,
 			"the connection string of the database cannot be read: write it as "+
@@ -58,13 +60,18 @@ type Migrator struct {
 
 // NewMigrator returns a migrator for a schema ("pawl" if empty) of the database dsn. The dsn must
 // lead to PostgreSQL itself, not to a pooler in transaction mode.
-func NewMigrator(dsn, schema string) (*Migrator, error) { return newMigrator(dsn, schema, migrations) }
+func NewMigrator(dsn, schema string) (*Migrator, error) { return NewMigratorLike(dsn, nil, schema) }
 
-func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
+// NewMigratorLike is [NewMigrator] for [Options.Like].
+func NewMigratorLike(dsn string, like *pgxpool.Config, schema string) (*Migrator, error) {
+	return newMigrator(dsn, like, schema, migrations)
+}
+
+func newMigrator(dsn string, like *pgxpool.Config, schema string, migrations fs.FS) (*Migrator, error) {
 	if schema == "" {
 		schema = defaultSchema
 	}
-	c, err := parse(dsn)
+	c, err := parse(dsn, like)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +80,11 @@ func newMigrator(dsn, schema string, migrations fs.FS) (*Migrator, error) {
 	c.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockPatience.Milliseconds(), 10)
 	c.ConnConfig.RuntimeParams["default_transaction_isolation"] = limits["default_transaction_isolation"]
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = limits["default_transaction_read_only"]
-	db := stdlib.OpenDB(*c.ConnConfig)
+	var options []stdlib.OptionOpenDB
+	if c.BeforeConnect != nil {
+		options = append(options, stdlib.OptionBeforeConnect(c.BeforeConnect))
+	}
+	db := stdlib.OpenDB(*c.ConnConfig, options...)
 	// each step has a connection of its own, with these settings: what a migration has set may
 	// outlast its failure
 	db.SetMaxIdleConns(0)

@@ -39,6 +39,8 @@ type Options struct {
 	// nothing that outlasts a transaction, neither settings nor prepared statements. That costs
 	// throughput.
 	Pooled bool
+	// Like says how to connect, in place of the DSN; nil: as that says.
+	Like *pgxpool.Config
 	// Conns is how many connections calls may use at the same time; 8 by default. Readers is how
 	// many more the lists of jobs may use; 4 by default.
 	Conns, Readers int
@@ -152,7 +154,7 @@ func connect(dsn string, o Options) (*Store, error) {
 		o.Log = slog.Default()
 	}
 	s := &Store{o: o, opened: time.Now()}
-	config, err := parse(dsn)
+	config, err := parse(dsn, o.Like)
 	if err != nil {
 		return nil, err
 	}

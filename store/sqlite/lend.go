@@ -92,6 +92,14 @@ type lentKey struct{}
 var errBorrower = job.Errorf(job.Invalid, "this would wait for the transaction that it is in: hand sqlite.In(tx) to it, or "+
 	"do it before or after WithTx")
 
+// Borrowed returns an error if ctx is that of a function to which the transaction is lent.
+func (s *Store) Borrowed(ctx context.Context) error {
+	if ctx.Value(lentKey{}) == s {
+		return errBorrower
+	}
+	return nil
+}
+
 // An outcome is how the function of a caller ended.
 type outcome struct {
 	err      error

@@ -89,8 +89,8 @@ func (s *Store) do(ctx context.Context, f func(*tx) error) error {
 	if s.write == nil {
 		return job.Errorf(job.Locked, "the data folder was opened for reading only")
 	}
-	if ctx.Value(lentKey{}) == s {
-		return errBorrower
+	if err := s.Borrowed(ctx); err != nil {
+		return err
 	}
 	return s.write.do(ctx, s.write.calls, f)
 }
