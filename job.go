@@ -100,7 +100,7 @@ func (j *Job[A]) FinishIn(ctx context.Context, in EnqueueOption, result any) err
 func Fail(err error) error { return service.Permanent(err) }
 
 // Snooze is the error of a handler that wants to be called again after d, in the same attempt.
-// Meanwhile the job is WAITING, and holds no turns.
+// Meanwhile the job is WAITING, and holds no turns. A d of zero or less calls it again at once.
 func Snooze(d time.Duration) error { return service.Snooze(d) }
 
 // Cancel is the error of a handler whose job is not wanted any more. The job ends as CANCELED.

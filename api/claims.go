@@ -157,7 +157,7 @@ func (h *handler) renewClaims(ctx context.Context, in *claimInput) (*renewOutput
 		return nil, err
 	}
 	desk, r := serviceOf(ctx).Claims(), claims.Renewal{}
-	if b.Wait > 0 {
+	if b.Wait != 0 {
 		wait, done, pollErr := h.poll(ctx, time.Duration(b.Wait))
 		if pollErr != nil {
 			return nil, pollErr
@@ -172,6 +172,9 @@ func (h *handler) renewClaims(ctx context.Context, in *claimInput) (*renewOutput
 
 // poll begins a call that may wait so long. Only so many wait at a time; 0 does not wait.
 func (h *handler) poll(ctx context.Context, d time.Duration) (wait context.Context, done func(), err error) {
+	if d < 0 {
+		return nil, nil, invalid("wait", d.String(), "is negative", "give a duration such as 30s, or leave it out")
+	}
 	release := func() {}
 	if d > 0 {
 		if release, err = h.stream(); err != nil {

@@ -40,6 +40,7 @@ func claimTries() map[string][]try {
 			{body: `{"kinds":["claimed"],"slots":1001}`, header: asWorker, status: 422},
 			{body: `{"kinds":["claimed"],"slots":1,"queues":["none"]}`, header: asWorker, status: 422},
 			{body: `{"kinds":["claimed"],"slots":1,"lease":"1ms"}`, header: asWorker, status: 422},
+			{body: `{"kinds":["claimed"],"slots":1,"wait":"-1s"}`, header: asWorker, status: 422},
 			{body: `{"kinds":["claimed"],"slots":1}`, header: append([]string{"Authorization", "Bearer bob-token"}, asWorker...), status: 403},
 		},
 		"renew-claims": {
@@ -47,6 +48,7 @@ func claimTries() map[string][]try {
 			{body: `{"jobs":[{held}]}`, header: asWorker, status: 200},
 			{body: `{"jobs":[],"lease":"20s"}`, header: asWorker, status: 200},
 			{body: `{"lease":"2h"}`, header: asWorker, status: 422},
+			{body: `{"wait":"-1s"}`, header: asWorker, status: 422},
 			{body: `{}`, header: []string{"Pawl-Worker", secret + " of nobody"}, status: 409},
 		},
 		"end-claims": {

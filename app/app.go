@@ -133,11 +133,9 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 		}
 		if field != "archive.to" && job.Web(name) {
 			if k.source(name) == nil {
-				problems = append(problems,
-					job.Problem{
-						Path: field, Value: name,
-						What: "is on the web, from which this service takes no inputs", Remedy: "give a path",
-					})
+				problems = append(problems, job.Problem{
+					Path: field, Value: name, What: "is on the web, from which this service takes no inputs", Remedy: "give a path",
+				})
 			}
 			return
 		}
@@ -147,8 +145,7 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 		at, err := Path(name)
 		if err != nil {
 			problems = append(problems, job.Problem{
-				Path: field, Value: name, What: "is no absolute path",
-				Remedy: "give a path that begins with /",
+				Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /",
 			})
 			return
 		}

@@ -123,17 +123,16 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	}
 	if err != nil && ctx.Err() == nil {
 		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID,
-			"folder", s.results(),
-			"error", err)
+			"folder", s.results(), "error", err)
 	}
 }
 
 func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) engine.Outcome {
-	if e := s.progress.End; e != nil && e.NotStarted == runner.CannotFork { // the attempt is not used up
-		b := shortage(errors.New(s.verdict().Message))
-		return engine.Block(b).At(job.SubmittingJob).Work(s.progress.anew().encode())
-	}
 	verdict := s.verdict()
+	if err := k.unlaunched(ctx, s); err != nil && ctx.Err() == nil { // the attempt is not used up
+		o := k.trouble(ctx, s, job.LaunchFailed, "launch", err)
+		return o.At(job.SubmittingJob).Work(s.progress.anew().encode())
+	}
 	// fails returns a failure to archive. A failure of the program is more important: its message
 	// comes first.
 	fails := func(what string, into func() room, err error) engine.Outcome {
@@ -273,11 +272,8 @@ func (s *program) verdict() job.Entry {
 		// The job, not the program: that may not have begun.
 		return job.Entry{Code: s.progress.Cause, Message: "the scheduler ended it: " + s.progress.Said}
 	case s.progress.Overtime && (e == nil || forced(e) || s.lasted() >= limit): // else it ended just in time
-		return job.Entry{
-			Code: job.TimeLimit,
-			Message: fmt.Sprintf("%s was ended after %s, which is all that resources.minutes gives it", name,
-				brief(limit)),
-		}
+		return job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf(
+			"%s was ended after %s, which is all that resources.minutes gives it", name, brief(limit))}
 	case s.progress.Lost || e == nil:
 		msg := name + " is gone and left no exit code"
 		if s.progress.Said != "" {
@@ -289,18 +285,13 @@ func (s *program) verdict() job.Entry {
 	case s.progress.Unbegun:
 		return job.Entry{Code: job.LaunchFailed, Message: "not started: login files ended " + strings.Join(s.sys.Shell, " ")}
 	case e.Code == 0 && s.progress.Missing != nil:
-		return job.Entry{
-			Code: job.OutputMissing,
-			Message: fmt.Sprintf("%s ended well, and nothing of what it left fits archive.required: %s", name,
-				strings.Join(s.progress.Missing, ", ")),
-		}
+		return job.Entry{Code: job.OutputMissing, Message: fmt.Sprintf(
+			"%s ended well, and nothing of what it left fits archive.required: %s", name, strings.Join(s.progress.Missing, ", "))}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
 	case e.Signal != 0:
-		return job.Entry{
-			Code:    job.ProgramKilled,
-			Message: fmt.Sprintf("%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran)),
-		}
+		return job.Entry{Code: job.ProgramKilled, Message: fmt.Sprintf(
+			"%s was ended by %s after %s", name, signalName(e.Signal), brief(e.Ran))}
 	}
 	msg := fmt.Sprintf("%s ended with exit code %d after %s", name, e.Code, brief(e.Ran))
 	switch e.Code {

@@ -400,7 +400,7 @@ func TestNoRoomForALaunch(t *testing.T) {
 	}
 }
 
-// A launch is under way as the last block goes: its program does not start, and the next attempt waits for room.
+// A launch is under way as the last block goes: its program does not start, and the job waits for room in the same attempt.
 func TestNoRoomForAWrapper(t *testing.T) {
 	h := openOn(t, memory{})
 	full := h.tmpfs("2m")
@@ -422,12 +422,13 @@ func TestNoRoomForAWrapper(t *testing.T) {
 	s.Script, s.Command = strings.ReplaceAll(s.Command[2], "$0", "$1"), nil
 	id := h.submit(s)
 	g := h.blocked(1)
-	if said := h.history(id); !strings.Contains(said, "WAITING LAUNCH_FAILED could not be started: its launcher gave up") {
+	h.space(g, full, 1<<20, job.SystemLocal)
+	if said := h.history(id); !strings.Contains(said, "BLOCKED FILESYSTEM_FULL launch: its launcher gave up") {
 		t.Errorf("history:\n%s", said)
 	}
 	empty()
 	h.release(g)
-	if j := h.end(id); j.State != job.Finished || j.Attempt != 2 || h.once(lines) != 1 {
+	if j := h.end(id); j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 || h.once(lines) != 1 {
 		t.Errorf("%s in attempt %d: %s\n%s", j.State, j.Attempt, j.Message, h.history(id))
 	}
 }
@@ -486,6 +487,9 @@ func TestNoProcessForTheProgram(t *testing.T) {
 	}
 	if j.Code != job.MachineExhausted || j.Resume != job.SubmittingJob || !strings.Contains(j.Message, "cannot fork") {
 		t.Errorf("%s, resumes in %s: %s", j.Code, j.Resume, j.Message)
+	}
+	if g := h.blocked(1); g.Machine != "m1" {
+		t.Errorf("its machine is %q", g.Machine)
 	}
 	if _, err := h.svc.ActOnGroup(h.ctx, groups.Release, j.Group); err != nil {
 		t.Fatal(err)

@@ -239,11 +239,8 @@ func (k *Kind) writable(ctx context.Context, border *border, s *program) *engine
 	}
 	if err == nil && !a.Overwrite {
 		if _, err := s.depot.Stat(ctx, path.Join(s.to, ManifestFile)); err == nil {
-			o = engine.Fail(job.Entry{
-				Code: job.ArchiveExists,
-				Message: fmt.Sprintf("archive.to: %s/%s is there already: the folder holds the archive of another job",
-					s.results(), ManifestFile),
-			})
+			o = engine.Fail(job.Entry{Code: job.ArchiveExists, Message: fmt.Sprintf(
+				"archive.to: %s/%s is there already: the folder holds the archive of another job", s.results(), ManifestFile)})
 			return &o
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // TesterSpace is the name of the tester that asks whether "bytes" bytes are free on the volume of
@@ -66,6 +67,21 @@ const TesterMachine = "machine"
 // machine.
 func shortage(err error) *job.Block {
 	return &job.Block{Code: job.MachineExhausted, Message: Reason(err), Tester: TesterMachine}
+}
+
+// unlaunched says what a launcher lacked that gave up, if that comes back. Otherwise it is nil.
+func (k *Kind) unlaunched(ctx context.Context, s *program) error {
+	switch e := s.progress.End; {
+	case e != nil && e.NotStarted == runner.CannotFork:
+		return shortage(errors.New(e.NotStarted))
+	case e != nil && e.NotStarted == runner.NoRoom:
+		r, of := k.workRoom(s, 0), syscall.ENOSPC
+		if space, _ := r.space(ctx); space.ReadOnly {
+			of = syscall.EROFS
+		}
+		return k.full(ctx, r, fmt.Errorf("its launcher gave up: %w", of))
+	}
+	return nil
 }
 
 // noRoom reports whether a file system took nothing, because it is full or can only be read.

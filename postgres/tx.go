@@ -14,7 +14,7 @@ import (
 )
 
 // In enqueues in a transaction of pgx, which must be one of the database of the service, at the
-// isolation level READ COMMITTED. It is for [pawl.Job.FinishIn], too.
+// isolation level READ COMMITTED. It is for [pawl.Job.FinishIn], too, at any level.
 //
 //	tx, err := pool.Begin(ctx) // a pool of your own, to the same database
 //	if err != nil {

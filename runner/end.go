@@ -60,6 +60,10 @@ type End struct {
 // no more (ulimit -u), or there is no memory.
 const CannotFork = "its launcher gave up: cannot fork"
 
+// NoRoom is NotStarted where a file system had no room for what a launch leaves, or could only be
+// read.
+const NoRoom = "its launcher gave up: no room"
+
 // RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
 const RanAgain = "the scheduler ran it again"
 

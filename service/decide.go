@@ -22,7 +22,7 @@ import (
 func (t *TaskRun) FinishIn(ctx context.Context, tx Tx, result any) error {
 	b, err := json.Marshal(result)
 	if err != nil {
-		return job.Errorf(job.Invalid, "result: %w", err)
+		return Permanent(job.Errorf(job.Invalid, "result is not JSON: %w", err))
 	}
 	t.mu.Lock()
 	if t.over {

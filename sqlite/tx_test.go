@@ -242,6 +242,29 @@ func TestFinishIn(t *testing.T) {
 	}
 }
 
+// No other attempt would make JSON of a result.
+func TestFinishInWithoutJSON(t *testing.T) {
+	svc := open(t)
+	plain.Handle(svc, func(ctx context.Context, j *pawl.Job[order]) (int, error) {
+		return 0, sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
+			return j.FinishIn(ctx, sqlite.In(tx), make(chan int))
+		})
+	})
+	run(t, svc)
+	h, err := plain.Enqueue(t.Context(), svc, order{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Wait(t.Context())
+	if ended, ok := errors.AsType[*pawl.Ended](err); !ok || ended.State != job.Failed ||
+		!strings.Contains(ended.Message, "result is not JSON") {
+		t.Error(err)
+	}
+	if j, err := h.Job(t.Context()); err != nil || j.Attempt != 1 {
+		t.Errorf("attempt %d, %v", j.Attempt, err)
+	}
+}
+
 // What would wait for the transaction that it is in is refused at once, not after the time of that.
 func TestBorrower(t *testing.T) {
 	svc := open(t)

@@ -247,3 +247,12 @@ func (s fileSystem) Link(ctx context.Context, from, to string) error {
 func (s fileSystem) Remove(ctx context.Context, name string) error {
 	return fault.Run(ctx, s.faults, "Remove", func() error { return s.under.Remove(ctx, name) })
 }
+
+// Space implements [files.Sizer], if the host below can tell. It has no faults.
+func (s fileSystem) Space(ctx context.Context, name string) (files.Space, error) {
+	sizer, can := s.under.(files.Sizer)
+	if !can {
+		return files.Space{}, errors.ErrUnsupported
+	}
+	return sizer.Space(ctx, name)
+}

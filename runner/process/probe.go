@@ -152,7 +152,7 @@ func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Sta
 	}
 	said := r.Said(ctx, l.Key, l.Dir, l.Token)
 	if r.untaken(ctx, l) {
-		return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, l.Process.Boot, said)}, ctx.Err()
+		return runner.Status{State: runner.Ended, End: r.GaveUp(ctx, l.Handle, l.Dir, l.Process.Boot, said)}, ctx.Err()
 	}
 	return runner.Status{State: runner.Lost, Said: said}, ctx.Err()
 }

@@ -315,7 +315,7 @@ func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner
 // gaveUp is the state of a launch whose script gave up before it took it.
 func (r *Runner) gaveUp(ctx context.Context, l *launch, said string) runner.Status {
 	said = cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), said)
-	return runner.Status{State: runner.Ended, End: spool.GaveUp(l.Handle, "", said)}
+	return runner.Status{State: runner.Ended, End: r.GaveUp(ctx, l.Handle, l.Dir, "", said)}
 }
 
 // end returns the end of the newest run of a launch. It is nil if nobody has told it yet. The error

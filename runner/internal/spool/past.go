@@ -22,7 +22,7 @@ import (
 func (s *Spool) PastOf(ctx context.Context, k runner.Key, dir string) (runner.Past, error) {
 	p, err := s.pastOf(ctx, k, dir)
 	if err != nil {
-		return runner.Past{}, fmt.Errorf("past of job %s: %w", k.Job, err)
+		return runner.Past{}, fmt.Errorf("look for its launches: %w", err)
 	}
 	return p, nil
 }

@@ -288,17 +288,27 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 }
 
 // GaveUp is the end of a launch whose script gave up before it took it, for what the script said.
-func GaveUp(h runner.Handle, boot, said string) *runner.End {
+func (s *Spool) GaveUp(ctx context.Context, h runner.Handle, dir, boot, said string) *runner.End {
 	why, _, _ := strings.Cut(said, "\n")
-	if strings.Contains(why, "fork") { // the only word for it that all shells have
-		return gaveUp(h, boot, runner.CannotFork)
+	switch {
+	case strings.Contains(why, "fork"): // the only word for it that all shells have
+		why = runner.CannotFork
+	case strings.Contains(why, "No space left"), s.full(ctx, dir), s.full(ctx, s.Dir): // which keeps no word of it
+		why = runner.NoRoom
+	default:
+		why = cmp.Or(why, "it said nothing more: it was killed, or the file system was full")
+		why = "its launcher gave up: " + strings.ToValidUTF8(why[:min(len(why), 250)], "")
 	}
-	if why == "" {
-		why = "it said nothing more: it was killed, or the file system of the job's folder is full"
-	}
-	return gaveUp(h, boot, "its launcher gave up: "+strings.ToValidUTF8(why[:min(len(why), 250)], ""))
+	return &runner.End{Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(), NotStarted: why}
 }
 
-func gaveUp(h runner.Handle, boot, why string) *runner.End {
-	return &runner.End{Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(), NotStarted: why}
+// full reports whether the file system of a folder takes nothing.
+func (s *Spool) full(ctx context.Context, dir string) bool {
+	at, can := s.FS.(files.Sizer)
+	if !can {
+		return false
+	}
+	space, err := at.Space(ctx, dir)
+	const enough = 64 << 10 // for what a launch leaves
+	return err == nil && (space.NoFile || space.ReadOnly || space.Free < enough)
 }
