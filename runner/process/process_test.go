@@ -655,7 +655,7 @@ func TestNoRoomForTheEnd(t *testing.T) {
 				s = all[0]
 				return s.State != runner.Active
 			})
-			if s.State != runner.Ended || !strings.Contains(s.End.NotStarted, "No space left on device") {
+			if s.State != runner.Ended || s.End.NotStarted != runner.NoRoom {
 				t.Errorf("%+v, %+v", s, s.End)
 			}
 			if f := b.settle(t, k, p); f.Started {

@@ -96,7 +96,7 @@ func printGroups(out io.Writer, all []service.BlockedGroup, _ bool) error {
 
 // tested says how often a group was tested, and how long ago the last time was.
 func tested(g *service.BlockedGroup, now time.Time) string {
-	if g.Tested.IsZero() {
+	if g.Tests == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d, %s ago", g.Tests, live.Spent(now.Sub(g.Tested)))

@@ -217,7 +217,7 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 		default:
 			problems = append(problems, job.Problem{
 				Path: at, Value: in.From, What: "cannot be read: " + cause(err),
-				Remedy: "give the right to read it, or correct the path",
+				Remedy: "give the right to read it, or name another file or folder",
 			})
 		}
 	}

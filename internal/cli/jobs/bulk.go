@@ -20,7 +20,9 @@ import (
 
 // BulkRule says how many jobs are chosen.
 const BulkRule = `With --filter instead of JOB it is done with all jobs that the filter chooses, newest first, and
---dry-run only counts them. Where it chooses none the exit code is 2.` + filterRule
+--dry-run only counts them. Where it chooses none the exit code is 2.
+
+` + filterRule
 
 // Bulk is the flags of a command that can act on many jobs.
 type Bulk struct {
