@@ -285,8 +285,8 @@ func (s *program) verdict() job.Entry {
 	case s.progress.Unbegun:
 		return job.Entry{Code: job.LaunchFailed, Message: "not started: login files ended " + strings.Join(s.sys.Shell, " ")}
 	case e.Code == 0 && s.progress.Missing != nil:
-		return job.Entry{Code: job.OutputMissing, Message: fmt.Sprintf(
-			"%s ended well, and nothing of what it left fits archive.required: %s", name, strings.Join(s.progress.Missing, ", "))}
+		return job.Entry{Code: job.OutputMissing, Message: name + " ended well, and nothing of what it left fits " +
+			"archive.required: " + strings.Join(s.progress.Missing, ", ")}
 	case e.Code == 0:
 		return job.Entry{Code: job.NormalCompletion}
 	case e.Signal != 0:

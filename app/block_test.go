@@ -186,7 +186,8 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		folder, _ := app.Places(&j)
-		if want := "no space left on device in " + folder + "/" + runner.Folder; j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) || !strings.HasSuffix(j.Message, want) {
+		want := "no space left on device in " + folder + "/" + runner.Folder
+		if j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) || !strings.HasSuffix(j.Message, want) {
 			t.Errorf("it goes on in %s: %s", j.Resume, j.Message)
 		}
 		if list, err := os.ReadDir(folder); err != nil || len(list) != 1 {
@@ -400,7 +401,8 @@ func TestNoRoomForALaunch(t *testing.T) {
 	}
 }
 
-// A launch is under way as the last block goes: its program does not start, and the job waits for room in the same attempt.
+// A launch is under way as the last block goes: its program does not start, and the job waits for
+// room in the same attempt.
 func TestNoRoomForAWrapper(t *testing.T) {
 	h := openOn(t, memory{})
 	full := h.tmpfs("2m")

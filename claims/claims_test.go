@@ -370,7 +370,9 @@ func TestNoProof(t *testing.T) {
 		p.submit(1)
 		d, w := p.svc.Claims(), session(p, "w")
 		one := p.claim(d, w, claims.Ask{})[0]
-		for want, h := range map[string]claims.Held{"jobs[1].id: is missing": {Epoch: 2}, "jobs[1].epoch: is missing": {ID: job.NewID()}} {
+		for want, h := range map[string]claims.Held{
+			"jobs[1].id: is missing": {Epoch: 2}, "jobs[1].epoch: is missing": {ID: job.NewID()},
+		} {
 			good, _ := claims.Finish(held(one), nil)
 			bad, _ := claims.Finish(h, nil)
 			_, err := d.Report(t.Context(), w, []claims.Report{good, bad})

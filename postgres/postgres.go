@@ -30,8 +30,8 @@ func At(dsn string, options ...Option) pawl.Source {
 }
 
 // Like is the database of a pool. Pawl needs connections of its own, which are made as those of the
-// pool are: with what the program has set in its configuration beside the DSN, such as a password, and
-// with its BeforeConnect.
+// pool are: with what the program has set in its configuration beside the DSN, such as a password,
+// and with its BeforeConnect.
 func Like(pool *pgxpool.Pool, options ...Option) pawl.Source {
 	return func(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
 		if pool == nil {

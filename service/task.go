@@ -344,7 +344,8 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 	return o
 }
 
-// outcome is that of a handler that has returned. unseen is a failure that its middleware has not seen.
+// outcome is that of a handler that has returned. unseen is a failure that its middleware has not
+// seen.
 func (h *handling) outcome(ctx context.Context, t *TaskRun, out any, err error) (o engine.Outcome, unseen error) {
 	t.finish()
 	if end := t.decided(ctx); end != nil {

@@ -295,7 +295,8 @@ func TestBorrowerKeepsNoCheckpoint(t *testing.T) {
 			return 0, err
 		}
 		return 1, sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
-			if err := j.Checkpoint(ctx, 2); job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "before or after WithTx") {
+			if err := j.Checkpoint(ctx, 2); job.KindOf(err) != job.Invalid ||
+				!strings.Contains(err.Error(), "before or after WithTx") {
 				t.Errorf("%v", err)
 			}
 			return nil
@@ -305,7 +306,8 @@ func TestBorrowerKeepsNoCheckpoint(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	_, err := plain.Enqueue(t.Context(), svc, order{1}, sqlite.In(nil))
-	if job.KindOf(err) != job.Invalid || err.Error() != "sqlite.In: the transaction is nil: give the one that WithTx gave" {
+	const want = "sqlite.In: the transaction is nil: give the one that WithTx gave"
+	if job.KindOf(err) != job.Invalid || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

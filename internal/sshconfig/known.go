@@ -73,8 +73,8 @@ type noKey struct{ ssh.PublicKey }
 func (noKey) Type() string    { return "none" }
 func (noKey) Marshal() []byte { return nil }
 
-// Has reports whether key is known for a host, or is a certificate of an authority that is. where is
-// the place of another key that stands there for it; empty: there is none.
+// Has reports whether key is known for a host, or is a certificate of an authority that is. where
+// is the place of another key that stands there for it; empty: there is none.
 func (k Known) Has(host *job.Hop, key ssh.PublicKey) (known bool, where string, err error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if k.check(addressOf(host), &net.TCPAddr{}, cert) == nil {
