@@ -187,7 +187,8 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 		}
 		folder, _ := app.Places(&j)
 		want := "no space left on device in " + folder + "/" + runner.Folder
-		if j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) || !strings.HasSuffix(j.Message, want) {
+		if j.Resume != job.StagingInputs || !strings.HasPrefix(j.Message, "input "+h.dir) ||
+			!strings.HasSuffix(j.Message, want) {
 			t.Errorf("it goes on in %s: %s", j.Resume, j.Message)
 		}
 		if list, err := os.ReadDir(folder); err != nil || len(list) != 1 {

@@ -156,7 +156,8 @@ func TestWrongJobs(t *testing.T) {
 		{"the same external id", "jobs: [{command: [a], external_id: x}, {command: [b], external_id: x}]", ":\njob 2 of 2: external_id (x): is that of job 1 of 2 too: give each job its own"},
 		{
 			"one folder", "jobs: [{command: [a], archive: {to: x}}, {command: [b], name: n, archive: {to: ./x/}}]",
-			"/x): is the folder for the results of job 1 of 2 too: give each job its own, such as one with ${PAWL_JOB_NAME} in it",
+			"/x): is the folder for the results of job 1 of 2 too: give each job its own, such as one with " +
+				"${PAWL_JOB_NAME} in it",
 		},
 		{"one folder by defaults", "defaults: {name: n, archive: {to: /x}}\njobs: [{command: [a]}, {command: [b]}]", ":\njob 2 of 2 (n-2): archive.to (/x): is the folder for the results of job 1 of 2 (n-1) too"},
 		{"a task", "jobs: [{kind: mail}]", ":\njob 1 of 1: kind mail is a task: run tasks with the Go program that handles them"},
