@@ -99,8 +99,8 @@ func TestLimitsSideBySide(t *testing.T) {
 	limit(job.Limit{Key: "whole", Most: whole, Weights: map[string]int{"bob": 2}})
 	leave := seats(t, processes, "^TestLimitsSideBySide$", limitedVariable+"="+dsn)
 	until(t, "all processes", func() (bool, error) {
-		all, err := desk.Workers(t.Context())
-		return len(all) == processes, err
+		n, err := living(t, desk)
+		return n == processes, err
 	})
 
 	r := rand.New(rand.NewPCG(1, 1))

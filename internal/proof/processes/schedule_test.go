@@ -247,10 +247,9 @@ func TestScheduleAfterAllWereDown(t *testing.T) {
 			}
 		}
 		until(t, "two processes, and the end of all jobs", func() (bool, error) {
-			all, err := desk.Workers(t.Context())
-			over := func(w service.Worker) bool { return w.State != service.WorkerLive } // a slow one began again
+			n, err := living(t, desk)
 			page, err2 := desk.List(t.Context(), store.Query{Filter: job.Unended()})
-			return len(slices.DeleteFunc(all, over)) == 2 && len(page.Jobs) == 0, errors.Join(err, err2)
+			return n == 2 && len(page.Jobs) == 0, errors.Join(err, err2)
 		})
 		if _, err := desk.Schedules().Disable(t.Context(), "paused", c.pause); err != nil {
 			t.Fatal(err)
