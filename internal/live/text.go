@@ -155,6 +155,15 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-cells.StringWidth(s)))
 }
 
+// Fold breaks s into lines of at most width cells, between words where it can. Lines after the
+// first are indented. 0: any width.
+func Fold(s string, width, indent int) []string {
+	if width == 0 {
+		return []string{s}
+	}
+	return fold(s, width, indent)
+}
+
 // fold breaks s into lines of at most width cells, between words where it can. Lines after the
 // first are indented.
 func fold(s string, width, indent int) []string {

@@ -52,7 +52,8 @@ asks nobody. The topics are ` + strings.Join(topics, ", ") + ".",
 			case topic == topicFilter && path == "":
 				return explainFilter(out)
 			case topic == topicCodes && path == "":
-				return explainCodes(out)
+				explainCodes(out)
+				return nil
 			case !slices.Contains(api.Kinds(), topic):
 				if explainCode(out, args[0]) {
 					return nil
@@ -90,7 +91,7 @@ func ofKind(field string) string {
 func explainCode(out io.Writer, name string) bool {
 	for i := range job.Codes {
 		if c := &job.Codes[i]; string(c.Code) == strings.ToUpper(name) {
-			fmt.Fprint(out, codeText(c))
+			explainOne(out, c)
 			return true
 		}
 	}
@@ -266,12 +267,16 @@ func (s *schema) kind() string {
 	return "any"
 }
 
+// about is the column of what there is to say.
+var about = term.Column{Least: 24, Fold: true}
+
 // explain prints a schema under the name that was asked for.
 func (s *schema) explain(out io.Writer, name string) error {
 	fmt.Fprintf(out, "%s: %s\n", name, s.kind())
 	for _, text := range []string{s.Description, s.limits()} {
 		if text != "" {
-			fmt.Fprintf(out, "\n%s\n", text)
+			fmt.Fprintln(out)
+			term.Text(out, text, 0)
 		}
 	}
 	fields := s.held()
@@ -279,14 +284,14 @@ func (s *schema) explain(out io.Writer, name string) error {
 		return nil
 	}
 	fmt.Fprintln(out, "\nfields:")
-	t := term.NewTable(out, true, make([]term.Column, 3)...)
+	t := term.NewTable(out, false, term.Column{}, term.Column{}, about)
 	for _, f := range slices.Sorted(maps.Keys(fields.Properties)) {
 		p := fields.of(fields.Properties[f])
-		about := strings.TrimSpace(p.Description)
+		says := strings.TrimSpace(p.Description)
 		if slices.Contains(fields.Required, f) {
-			about = "required. " + about
+			says = "required. " + says
 		}
-		t.Row("  "+f, p.kind(), about)
+		t.Row("  "+f, p.kind(), says)
 	}
 	return t.Flush()
 }
@@ -356,7 +361,7 @@ operators:
 
 fields:
 `)
-	t := term.NewTable(out, true, make([]term.Column, 4)...)
+	t := term.NewTable(out, false, term.Column{}, term.Column{}, term.Column{}, about)
 	for _, f := range job.FilterFields {
 		indexed := ""
 		if f.Indexed {
@@ -377,23 +382,21 @@ submitted in the last %d days, unless created> says how far back.
 	return err
 }
 
-func explainCodes(out io.Writer) error {
+func explainCodes(out io.Writer) {
 	fmt.Fprintln(out, "codes: why a job ended, or what blocks it")
 	for i := range job.Codes {
-		if _, err := fmt.Fprint(out, "\n"+codeText(&job.Codes[i])); err != nil {
-			return err
-		}
+		fmt.Fprintln(out)
+		explainOne(out, &job.Codes[i])
 	}
-	return nil
 }
 
-// codeText is what there is to say of a code.
-func codeText(c *job.CodeInfo) string {
+// explainOne prints what there is to say of a code.
+func explainOne(out io.Writer, c *job.CodeInfo) {
 	may := ""
 	if c.Recoverable {
 		may = "\n  it may clear by itself"
 	}
-	return fmt.Sprintf("%s\n  %s%s\n  what to do: %s\n", c.Code, c.Raised, may, c.Remedy)
+	term.Text(out, fmt.Sprintf("%s\n  %s%s\n  what to do: %s", c.Code, c.Raised, may, c.Remedy), 2)
 }
 
 // completeTopic completes a topic, and behind a dot the fields of what stands before it.

@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A Table is columns for people. On a terminal each row is one line: ids are short where there is
-// no room for whole ones, then columns are left out that can be spared, and texts are cut.
+// A Table is columns for people. On a terminal each row is one line, but for a column that folds:
+// ids are short where there is no room for whole ones, then columns are left out that can be
+// spared, and texts are cut.
 // Elsewhere all is there, unless COLUMNS says how wide it may be.
 type Table struct {
 	out     io.Writer
@@ -26,6 +27,9 @@ type Column struct {
 	Title string
 	Least int // its cells may be cut to so many; 0: never
 	Spare int // where there is no room it is left out, the highest number first; 0: never
+
+	// Fold is for the last column: its texts go on below, and are not cut.
+	Fold bool
 }
 
 // A Cell has a text, a shorter one where there is no room for it, and perhaps a colour.
@@ -100,11 +104,38 @@ func (t *Table) Flush() error {
 		line(func(i int) Cell { return Cell{Text: t.columns[i].Title} })
 	}
 	for _, r := range t.Rows {
-		line(func(i int) Cell { return r[i] })
+		last := len(r) - 1
+		lines := []string{r[last].Text}
+		if t.columns[last].Fold {
+			lines = live.Fold(r[last].Text, widths[last], 0)
+		}
+		for n, text := range lines {
+			line(func(i int) Cell {
+				switch {
+				case i == last:
+					return Cell{Text: text, color: r[i].color}
+				case n > 0:
+					return Cell{}
+				}
+				return r[i]
+			})
+		}
 	}
 	t.Rows = nil
 	_, err := io.WriteString(t.out, b.String())
 	return err
+}
+
+// Text prints a text. On a terminal its lines are folded where there is room, and what follows is
+// indented.
+func Text(out io.Writer, text string, indent int) {
+	width := 0
+	if w, is := out.(*live.Writer); is {
+		width = w.Width()
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintln(out, strings.Join(live.Fold(line, width, indent), "\n"))
+	}
 }
 
 // WideTerminal is from how many cells on whole ids are worth more than longer texts.

@@ -63,3 +63,20 @@ func TestTable(t *testing.T) {
 		t.Errorf("at 60:\n%s", got)
 	}
 }
+
+// A column that folds loses nothing, and the others are blank beside what goes on.
+func TestTableFolds(t *testing.T) {
+	for width, want := range map[int]string{
+		0:  "port  integer  The port of its SSH server; 22 by default.\n",
+		80: "port  integer  The port of its SSH server; 22 by default.\n",
+		40: "port  integer  The port of its SSH\n               server; 22 by default.\n",
+	} {
+		var b bytes.Buffer
+		tab := NewTable(&b, false, Column{}, Column{}, Column{Least: 10, Fold: true})
+		tab.width = width
+		tab.Row("port", "integer", "The port of its SSH server; 22 by default.")
+		if err := tab.Flush(); err != nil || b.String() != want {
+			t.Errorf("at %d:\n%s, %v, want\n%s", width, b.String(), err, want)
+		}
+	}
+}
