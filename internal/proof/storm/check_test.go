@@ -322,6 +322,10 @@ var looks = map[string]func(*testing.T, *world){
 		if must(t, i.look(t.Context(), st)); len(w.sum.Broken) > 0 {
 			t.Errorf("a place that has just become free is found broken: %q", w.sum.Broken)
 		}
+		i.last, i.since["gpu"] = i.last.Add(-mostIdle), i.since["gpu"].Add(-2*mostIdle)
+		if must(t, i.look(t.Context(), st)); len(w.sum.Broken) > 0 {
+			t.Errorf("a place that was free at two looks long apart is found broken: %q", w.sum.Broken)
+		}
 		i.since["gpu"] = i.since["gpu"].Add(-2 * mostIdle)
 		must(t, i.look(t.Context(), st))
 		w.says(t, "idle_place", nil)

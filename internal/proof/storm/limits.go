@@ -309,14 +309,20 @@ func (c *checker) paced(ctx context.Context) {
 // mostIdle is how long a place may be free beside a line once nothing goes wrong any more.
 const mostIdle = 5 * lease
 
-// An idler sees places that stay free beside a line.
+// An idler sees places that stay free beside a line. Two looks tell nothing of what was between
+// them if that was long: on a busy machine it looks seldom.
 type idler struct {
 	s     *storm
+	last  time.Time
 	since map[string]time.Time
 }
 
 func (i *idler) look(ctx context.Context, st store.Store) error {
 	all, err := st.Turns(ctx, store.TurnQuery{Tenant: tenant, Limit: 1000})
+	if time.Since(i.last) > mostIdle/2 {
+		i.since = nil
+	}
+	i.last = time.Now()
 	free := map[string]time.Time{}
 	for _, u := range all {
 		k := turns.Key{Limit: u.Limit, Held: map[string]int{}}
