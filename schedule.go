@@ -71,8 +71,8 @@ func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clo
 		return err
 	}
 	e := Enqueueing{Spec: &spec}
-	for _, set := range options {
-		set(&e)
+	if err := apply("Schedule of task "+t.Kind, &e, options); err != nil {
+		return err
 	}
 	if e.Key != "" || e.Tx != nil {
 		return job.Errorf(job.Invalid, "schedule %s: WithKey and In are of one call of Enqueue; remove them", name)

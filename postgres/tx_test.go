@@ -697,6 +697,7 @@ func TestWrongSources(t *testing.T) {
 	for want, at := range map[string]pawl.Source{
 		"postgres.Like: the pool is nil: give the one that pgxpool.New returned": postgres.Like(nil),
 		"postgres.Conns(-1): give 1 or more":                                     postgres.At("", postgres.Conns(-1)),
+		"postgres.At: an option is nil: leave it out":                            postgres.At("", nil, postgres.Conns(2)),
 	} {
 		if _, err := pawl.Open(t.Context(), at); job.KindOf(err) != job.Invalid || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
