@@ -3,6 +3,7 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +44,25 @@ func TestCloseEndsRun(t *testing.T) {
 	if err := errors.Join(svc.Close(), <-ended); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Wait(t.Context()); job.KindOf(err) != job.Closed {
-		t.Errorf("after Close: %v", err)
-	}
 	if err := svc.Close(); err != nil {
 		t.Errorf("a second Close: %v", err)
+	}
+	const closed = "the service was closed: open another one with pawl.Open"
+	if err := svc.Run(t.Context()); job.KindOf(err) != job.Closed || err.Error() != closed {
+		t.Errorf("Run after Close: %v", err)
+	}
+	_, enqueue := interrupted.Enqueue(t.Context(), svc, 7)
+	schedule := interrupted.Schedule(t.Context(), svc, "daily", pawl.Every(time.Hour), 7)
+	tx := sqlite.WithTx(t.Context(), svc, func(context.Context, *sqlite.Tx) error { return nil })
+	_, count := svc.Jobs().Count(t.Context(), nil)
+	_, wait := h.Wait(t.Context())
+	for what, err := range map[string]error{
+		"Enqueue": enqueue, "Schedule": schedule, "WithTx": tx, "Count": count, "Wait": wait,
+		"Declare": interrupted.Declare(t.Context(), svc),
+	} {
+		if job.KindOf(err) != job.Closed || !strings.Contains(err.Error(), "the service was closed") {
+			t.Errorf("%s after Close: %v", what, err)
+		}
 	}
 
 	svc = open()

@@ -84,7 +84,9 @@ func (j *Job[A]) Log(ctx context.Context, format string, args ...any) error {
 // [job.Fenced] if the process has lost the job, or somebody has canceled it: roll back.
 func (j *Job[A]) FinishIn(ctx context.Context, in EnqueueOption, result any) error {
 	e := Enqueueing{Spec: &job.Spec{}}
-	in(&e)
+	if in != nil {
+		in(&e)
+	}
 	tx, err := e.tx(j.s)
 	if err != nil {
 		return err

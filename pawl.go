@@ -127,6 +127,7 @@ type Service struct {
 	testers  map[string]bool // by the names of Tester
 	queues   []string
 	running  atomic.Pointer[run]
+	closed   atomic.Bool
 }
 
 // Open opens a service. The process runs no tasks before [Service.Run]. Close the service when it
@@ -135,8 +136,10 @@ type Service struct {
 // the tables.
 func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	o := opening{log: slog.Default()}
-	for _, set := range options {
-		set(&o)
+	o.wrong = cmp.Or(apply("pawl.Open", &o, options), o.wrong)
+	if at == nil {
+		o.wrong = cmp.Or(o.wrong, job.Errorf(job.Invalid,
+			`pawl.Open: the source is nil: give sqlite.At("data") or postgres.At("postgres://HOST/NAME")`))
 	}
 	if l := o.cfg.Lease; l != 0 && l < store.MinLease {
 		o.wrong = cmp.Or(o.wrong, job.Errorf(job.Invalid, "lease (%s): is shorter than %s: give more, such as 15s",
@@ -169,6 +172,17 @@ type opening struct {
 	around []func(service.Handler) service.Handler
 	hear   []func(ctx context.Context, t *service.TaskRun, err error) // those of OnError
 	wrong  error                                                      // what an option was given and cannot be
+}
+
+// apply applies the options of a call. One that is nil is an error.
+func apply[T any, O ~func(*T)](call string, to *T, options []O) error {
+	for _, set := range options {
+		if set == nil {
+			return job.Errorf(job.Invalid, "%s: an option is nil: leave it out", call)
+		}
+		set(to)
+	}
+	return nil
 }
 
 // refuse keeps an error if what an option was given is nil.
@@ -218,7 +232,15 @@ func Slots(n int) Option {
 
 // Configure changes what else can be set, such as the lease: for how long a process may be silent
 // before others take its jobs.
-func Configure(change func(*service.Config)) Option { return func(o *opening) { change(&o.cfg) } }
+func Configure(change func(*service.Config)) Option {
+	return func(o *opening) {
+		if change == nil {
+			o.refuse("Configure", true)
+			return
+		}
+		change(&o.cfg)
+	}
+}
 
 // Around puts middleware around every handler of the service. The first one is the outermost.
 //
@@ -296,7 +318,8 @@ func (s *Service) Database() *Database { return s.db }
 // [Task.Declare].
 //
 // While the database cannot be reached, Run tries again. It returns an error of kind [job.Invalid]
-// at once if a declaration is wrong, and of kind [job.Conflict] if the service runs already.
+// at once if a declaration is wrong, and of kind [job.Conflict] if the service runs already. A
+// service that was closed does not run again: the error is of kind [job.Closed].
 func (s *Service) Run(ctx context.Context) error {
 	r := &run{ended: make(chan struct{})}
 	ctx, r.stop = context.WithCancel(ctx)
@@ -308,6 +331,9 @@ func (s *Service) Run(ctx context.Context) error {
 		s.running.Store(nil)
 		close(r.ended)
 	}()
+	if s.closed.Load() {
+		return job.Errorf(job.Closed, "the service was closed: open another one with pawl.Open")
+	}
 	for _, check := range s.declared {
 		if err := check(); err != nil {
 			return err
@@ -334,6 +360,7 @@ func (s *Service) Run(ctx context.Context) error {
 // Close ends [Service.Run], in good order, and closes the database. Calls that come later return an
 // error of kind [job.Closed]. It is not for handlers: Run waits for them.
 func (s *Service) Close() error {
+	s.closed.Store(true)
 	if r := s.running.Load(); r != nil {
 		r.stop()
 		<-r.ended

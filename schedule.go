@@ -9,16 +9,19 @@ import (
 )
 
 // A Clock says when a task is due, again and again: [Cron], [Every].
-type Clock struct{ s job.Schedule }
+type Clock struct {
+	s     job.Schedule
+	never bool // it is of Every(0), which no document can tell from a cron that is missing
+}
 
 // Cron is due at the times of a cron expression: minute, hour, day, month and day of the week, such
 // as "0 9 * * MON" for Mondays at nine, in UTC or [Clock.In] a time zone. A sixth field in front is
 // seconds. Clock changes neither double nor lose what is due once a day.
-func Cron(expression string) Clock { return Clock{job.Schedule{Cron: expression}} }
+func Cron(expression string) Clock { return Clock{s: job.Schedule{Cron: expression}} }
 
 // Every is due at an interval of whole seconds, from 1 s to a year. The first time is that long
 // after the schedule was made.
-func Every(d time.Duration) Clock { return Clock{job.Schedule{Every: job.Duration(d)}} }
+func Every(d time.Duration) Clock { return Clock{job.Schedule{Every: job.Duration(d)}, d == 0} }
 
 // In returns c in a time zone, by its IANA name, such as Europe/Berlin.
 func (c Clock) In(zone string) Clock {
@@ -66,13 +69,16 @@ func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clo
 	if err := t.check(); err != nil {
 		return err
 	}
+	if c.never {
+		return job.Errorf(job.Invalid, "every (0s): is out of range: give whole seconds from 1s to 8760h")
+	}
 	spec, err := t.spec(args)
 	if err != nil {
 		return err
 	}
 	e := Enqueueing{Spec: &spec}
-	for _, set := range options {
-		set(&e)
+	if err := apply("Schedule of task "+t.Kind, &e, options); err != nil {
+		return err
 	}
 	if e.Key != "" || e.Tx != nil {
 		return job.Errorf(job.Invalid, "schedule %s: WithKey and In are of one call of Enqueue; remove them", name)

@@ -7,8 +7,31 @@ import (
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/pawltest"
 	"github.com/pawl-jobs/pawl/service"
 )
+
+func TestWrongIntervals(t *testing.T) {
+	svc := pawltest.Open(t)
+	for d, want := range map[time.Duration]string{
+		0:                       "every (0s): is out of range: give whole seconds from 1s to 8760h",
+		-time.Minute:            "every (-1m0s): is out of range: give whole seconds from 1s to 8760h",
+		time.Millisecond:        "every (1ms): is out of range: give whole seconds from 1s to 8760h",
+		1500 * time.Millisecond: "every (1.5s): is out of range: give whole seconds from 1s to 8760h",
+		8761 * time.Hour:        "every (8761h0m0s): is out of range: give whole seconds from 1s to 8760h",
+	} {
+		err := Report.Schedule(t.Context(), svc, "daily", pawl.Every(d), Week{"red"})
+		if job.KindOf(err) != job.Invalid || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for _, c := range []pawl.Clock{{}, pawl.Cron("")} {
+		err := Report.Schedule(t.Context(), svc, "daily", c, Week{"red"})
+		if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), "or every: 90s, from 1s to 8760h") {
+			t.Errorf("%v", err)
+		}
+	}
+}
 
 // Every process says the same when it starts: a schedule stays as it is, and paused if it was. A
 // process that says something else changes it.

@@ -232,8 +232,8 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 			return nil, err
 		}
 		e.Spec = &spec
-		for _, set := range options {
-			set(&e)
+		if err := apply("Enqueue of task "+t.Kind, &e, options); err != nil {
+			return nil, err
 		}
 		reqs[i] = service.Request{ID: job.NewID(), Spec: spec, Trace: e.Trace}
 	}

@@ -299,6 +299,8 @@ func TestWrongOptions(t *testing.T) {
 		"pawl.Log(nil): give one, or leave":               pawl.Log(nil),
 		"pawl.Around(nil): give one, or leave":            pawl.Around(nil),
 		"pawl.OnError(nil): give one, or leave":           pawl.OnError(nil),
+		"pawl.Configure(nil): give one, or leave":         pawl.Configure(nil),
+		"pawl.Open: an option is nil: leave it out":       nil,
 		"lease (-1s): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = -time.Second }),
 		"lease (1ns): is shorter than 10ms: give more":    pawl.Configure(func(c *service.Config) { c.Lease = 1 }),
 	} {
@@ -321,4 +323,64 @@ func TestUnknownQueueIsLogged(t *testing.T) {
 			t.Errorf("the log is %s", said)
 		}
 	})
+}
+
+// What is nil and cannot be is an error that says so, wherever it is given.
+func TestNil(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	task := pawl.Task[int, int]{Kind: "count"}
+	finish := make(chan error, 1)
+	task.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) (int, error) {
+		finish <- j.FinishIn(ctx, nil, 1)
+		return 0, nil
+	})
+	running(t, svc)
+	if _, err := enqueue(t, task, svc, 1).Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, one := task.Enqueue(t.Context(), svc, 1, pawl.WithPriority(1), nil)
+	_, many := task.EnqueueAll(t.Context(), svc, []int{1, 2}, nil)
+	schedule := task.Schedule(t.Context(), svc, "daily", pawl.Every(time.Hour), 1, nil)
+	_, open := pawl.Open(t.Context(), nil)
+	for want, errs := range map[string][]error{
+		"Enqueue of task count: an option is nil: leave it out":                                       {one, many},
+		"Schedule of task count: an option is nil: leave it out":                                      {schedule},
+		"FinishIn: this option names no transaction: give postgres.In(tx) or sqlite.In(tx)":           {<-finish},
+		"sqlite.WithTx: the function is nil: give one that uses the transaction":                      {sqlite.WithTx(t.Context(), svc, nil)},
+		`pawl.Open: the source is nil: give sqlite.At("data") or postgres.At("postgres://HOST/NAME")`: {open},
+	} {
+		for _, err := range errs {
+			if job.KindOf(err) != job.Invalid || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+}
+
+func noHandler(service.Handler) service.Handler { return nil }
+
+// Middleware that returns no handler, or panics, fails the attempt, with an error that all hear of
+// whose middleware saw nothing.
+func TestMiddlewareWithoutAHandler(t *testing.T) {
+	for want, middleware := range map[string]func(service.Handler) service.Handler{
+		"middleware of Around returned a nil handler: return next, or a function that calls it": noHandler,
+		"panic: boom": func(service.Handler) service.Handler { panic("boom") },
+	} {
+		virtual.Test(t, func(t *testing.T) {
+			task := pawl.Task[int, int]{Kind: "count", Retry: &job.RetryPolicy{MaxAttempts: 2}}
+			var heard []string
+			hear := pawl.OnError(func(_ context.Context, _ *service.TaskRun, err error) { heard = append(heard, err.Error()) })
+			through := func(next service.Handler) service.Handler { return next }
+			svc := pawltest.Open(t, hear, pawl.Around(through, middleware, through))
+			task.Handle(svc, func(context.Context, *pawl.Job[int]) (int, error) { return 1, nil })
+			_, err := pawltest.Work(t, svc, task, 1)
+			var ended *pawl.Ended
+			if !errors.As(err, &ended) || !strings.Contains(ended.Message, want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if len(heard) != 2 || heard[0] != want || heard[1] != want {
+				t.Errorf("OnError heard %q, want %s", heard, want)
+			}
+		})
+	}
 }

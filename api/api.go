@@ -201,6 +201,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if cut {
 			panic(http.ErrAbortHandler)
 		}
+		a.linger(r)
 	}()
 	head := a.Header()
 	head.Set("X-Request-Id", c.id)

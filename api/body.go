@@ -32,13 +32,10 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	if err := checkType(r); err != nil {
 		return err
 	}
-	tooLarge := func() error {
-		w.Header().Set("Connection", "close")
-		return withStatus(http.StatusRequestEntityTooLarge, job.Errorf(job.Invalid, "the body has more than %d "+
-			"bytes: send less at once, and pass large data as input files", h.Limits.Body))
-	}
+	tooLarge := withStatus(http.StatusRequestEntityTooLarge, job.Errorf(job.Invalid, "the body has more than %d "+
+		"bytes: send less at once, and pass large data as input files", h.Limits.Body))
 	if r.ContentLength > h.Limits.Body {
-		return tooLarge()
+		return tooLarge
 	}
 	control := http.NewResponseController(w)
 	control.SetWriteDeadline(time.Now().Add(writeTimeout)) //nolint:errcheck // of the server's own "100 Continue"
@@ -51,7 +48,7 @@ func (h *handler) readBody(w http.ResponseWriter, r *http.Request) error {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &large):
-		return tooLarge()
+		return tooLarge
 	case errors.As(err, &timeout) && timeout.Timeout():
 		w.Header().Set("Connection", "close")
 		return withStatus(http.StatusRequestTimeout,
@@ -96,6 +93,17 @@ func checkType(r *http.Request) error {
 			job.Errorf(job.Invalid, "Content-Type (%s): is not supported: send JSON with Content-Type: application/json", text))
 	}
 	return nil
+}
+
+// linger reads what is still sent of a body after [writeProblem], for a while. A client that sends
+// all of it before it reads would else find its connection reset, and no answer.
+func (a *answer) linger(r *http.Request) {
+	whole, ends := a.Header().Get("Content-Length") != "", a.Header().Get("Connection") != ""
+	if a.status >= http.StatusBadRequest && whole && !ends && r.Header.Get("Expect") == "" {
+		a.note(a.control.Flush())
+		a.control.SetReadDeadline(time.Now().Add(readGrace)) //nolint:errcheck // what is not a connection knows none
+		io.Copy(io.Discard, r.Body)                          //nolint:errcheck // the client has gone, or sends too much
+	}
 }
 
 // steady reads a body whose bytes must keep coming.

@@ -85,6 +85,63 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// A client that sends its whole body before it reads gets the answer, and no reset, when its body
+// is refused.
+func TestAnswerToALargeBody(t *testing.T) {
+	f := openWith(t, api.Config{Auth: byToken, Limits: api.Limits{Body: 4 << 20}})
+	const chunk = 1 << 20
+	const most = 36 // MiB, more than what buffers of sockets take in
+	for _, c := range []struct {
+		name, path, token, length, want string
+		stops                           bool // it sends no more before it has the whole answer
+	}{
+		{"its length is said", "/v1/jobs", "ada-token", fmt.Sprintf("Content-Length: %d", most*chunk), "more than 4194304 bytes", false},
+		{"its length is not said", "/v1/jobs", "ada-token", "Transfer-Encoding: chunked", "more than 4194304 bytes", false},
+		{"without a token", "/v1/jobs", "", fmt.Sprintf("Content-Length: %d", most*chunk), "Unauthorized", false},
+		{"where there is nothing", "/v1/none", "ada-token", fmt.Sprintf("Content-Length: %d", most*chunk), "there is nothing at", false},
+		{"it stops", "/v1/none", "ada-token", "Transfer-Encoding: chunked", "there is nothing at", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			conn.(*net.TCPConn).SetWriteBuffer(chunk)
+			if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n",
+				c.path, c.token, c.length); err != nil {
+				t.Fatal(err)
+			}
+			piece := []byte(strings.Repeat("x", chunk))
+			chunked := strings.HasPrefix(c.length, "Transfer")
+			if chunked {
+				piece = fmt.Appendf(nil, "%x\r\n%s\r\n", chunk, piece)
+			}
+			sent := most
+			if c.stops {
+				sent = 1
+			}
+			for i := range sent {
+				if _, err := conn.Write(piece); err != nil {
+					t.Fatalf("after %d MiB: %v", i, err)
+				}
+			}
+			if chunked && !c.stops {
+				fmt.Fprint(conn, "0\r\n\r\n")
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.ContentLength < 1 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), c.want) {
+				t.Errorf("%s %s %v", resp.Status, body, err)
+			}
+		})
+	}
+}
+
 func TestRate(t *testing.T) {
 	f := openWith(t, api.Config{Auth: byToken, Limits: api.Limits{Rate: 0.001, Burst: 3}})
 	for _, who := range []string{"ada-token", "bob-token"} { // each has requests of its own

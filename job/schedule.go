@@ -107,7 +107,7 @@ func ParseSchedule(doc []byte) (Schedule, error) {
 	case s.Cron != "" && every != 0:
 		v.add("every", s.Every.String(), "cannot be given together with cron", "give one of them")
 	case s.Cron == "" && every == 0:
-		v.add("cron", "", "is missing", `say when jobs are due: cron: "0 9 * * MON", or every: 90s`)
+		v.add("cron", "", "is missing", `say when jobs are due: cron: "0 9 * * MON", or every: 90s, from 1s to 8760h`)
 	case every != 0 && (every < leastEvery || every > mostEvery || every%time.Second != 0):
 		v.add("every", s.Every.String(), "is out of range", "give whole seconds from 1s to 8760h")
 	}

@@ -74,7 +74,9 @@ func memory(context.Context, *slog.Logger) (*pawl.Database, error) {
 }
 
 // Start runs a service until stop is called, or until the test ends. Where the service ends with an
-// error, the test fails.
+// error, the test fails. In a bubble a handler that does not return when its context ends, such as
+// one that sleeps, is left behind, and the test panics with a deadlock: let it listen, or [Drain]
+// before.
 func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

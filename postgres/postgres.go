@@ -24,6 +24,10 @@ import (
 func At(dsn string, options ...Option) pawl.Source {
 	o := opening{dsn: dsn}
 	for _, set := range options {
+		if set == nil {
+			o.wrong = job.Errorf(job.Invalid, "postgres.At: an option is nil: leave it out")
+			continue
+		}
 		set(&o)
 	}
 	return o.open

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -669,7 +671,31 @@ func TestLike(t *testing.T) {
 	config.ConnConfig.TLSConfig, config.ConnConfig.Database = right.TLSConfig, right.Database
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 		c.User, c.Password = right.User, right.Password
+		c.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 		return nil
+	}
+	var mu sync.Mutex
+	called := map[string]bool{} // by what and the name of the connection
+	note := func(what, of string) {
+		mu.Lock()
+		defer mu.Unlock()
+		called[what+" of "+of] = true
+	}
+	config.ConnConfig.RuntimeParams["work_mem"] = "7MB"
+	config.ConnConfig.AfterNetConnect = func(_ context.Context, c *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		note("AfterNetConnect", c.RuntimeParams["application_name"])
+		return conn, nil
+	}
+	config.ConnConfig.ValidateConnect = func(_ context.Context, c *pgconn.PgConn) error {
+		note("ValidateConnect", c.ParameterStatus("application_name"))
+		return nil
+	}
+	config.ConnConfig.Config.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		rows, err := c.Exec(ctx, "SHOW work_mem").ReadAll()
+		if err == nil {
+			note(string(rows[0].Rows[0][0]), c.ParameterStatus("application_name"))
+		}
+		return err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
@@ -691,12 +717,20 @@ func TestLike(t *testing.T) {
 	if n, err := svc.Jobs().Count(t.Context(), job.Filter{}); err != nil || n.States[job.Pending] != 1 {
 		t.Errorf("%v, %v", n, err)
 	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{"AfterNetConnect", "ValidateConnect", "7MB"} {
+		if !called[want+" of pawl listener"] {
+			t.Errorf("%s is missing of %v", want, called)
+		}
+	}
 }
 
 func TestWrongSources(t *testing.T) {
 	for want, at := range map[string]pawl.Source{
 		"postgres.Like: the pool is nil: give the one that pgxpool.New returned": postgres.Like(nil),
 		"postgres.Conns(-1): give 1 or more":                                     postgres.At("", postgres.Conns(-1)),
+		"postgres.At: an option is nil: leave it out":                            postgres.At("", nil, postgres.Conns(2)),
 	} {
 		if _, err := pawl.Open(t.Context(), at); job.KindOf(err) != job.Invalid || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

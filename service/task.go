@@ -309,6 +309,9 @@ type handling struct {
 // errGoexit is the failure of a handler that called [runtime.Goexit], as testing's FailNow does.
 var errGoexit = errors.New("the handler ended its goroutine")
 
+// errNoHandler is the failure of a handler whose middleware is wrong.
+var errNoHandler = errors.New("middleware of Around returned a nil handler: return next, or a function that calls it")
+
 // Step implements [engine.Kind].
 func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 	if r.Job.Result != nil { // of a run that committed it and died
@@ -321,10 +324,6 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 		timer := time.AfterFunc(h.stall, func() { end(ErrStalled) })
 		defer timer.Stop()
 		t.beat = func() { timer.Reset(h.stall) }
-	}
-	call := caught(h.handler)
-	for i := range h.around {
-		call = h.around[len(h.around)-1-i](call)
 	}
 	unseen := errGoexit
 	defer func() {
@@ -339,6 +338,13 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 			f(ctx, t, unseen)
 		}
 	}()
+	call := caught(h.handler)
+	for i := range h.around {
+		if call = h.around[len(h.around)-1-i](call); call == nil {
+			unseen = errNoHandler
+			return h.failed(ctx, unseen)
+		}
+	}
 	out, err := call(ctx, t)
 	o, unseen = h.outcome(ctx, t, out, err)
 	return o

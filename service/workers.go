@@ -28,7 +28,7 @@ type Worker struct {
 
 // Slots says how many slots of a lane there are.
 type Slots struct {
-	Used int `json:"used"` // as the process told last
+	Used int `json:"used"` // as the process told last; a worker over HTTP uses one for each job in its hands
 	All  int `json:"all"`
 }
 
@@ -155,10 +155,15 @@ func (s *Service) worker(i *store.SessionInfo, served bool) Worker {
 	if len(i.Process.Slots) > 0 {
 		w.Slots = map[job.Lane]Slots{}
 		for lane, n := range i.Process.Slots {
-			w.Slots[lane] = Slots{All: n}
-			if w.State != WorkerEnded && w.State != WorkerGone {
-				w.Slots[lane] = Slots{Used: i.Used[lane], All: n}
+			slots := Slots{All: n}
+			switch {
+			case w.State == WorkerEnded || w.State == WorkerGone:
+			case i.Process.Worker != "": // it says only for how many more it has room
+				slots = Slots{Used: i.Held, All: max(n, i.Held)}
+			default:
+				slots.Used = i.Used[lane]
 			}
+			w.Slots[lane] = slots
 		}
 	}
 	if i.Held > 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/broker/local"
+	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -127,6 +128,23 @@ func TestWorkers(t *testing.T) {
 			if v, err := others.Worker(ctx, id); err != nil || v.Held != 1 || len(v.Jobs) != 1 ||
 				v.Oldest.ID != v.Jobs[0].ID {
 				t.Errorf("%+v, %v", v, err)
+			}
+		})
+	})
+
+	t.Run("a worker over HTTP uses a slot for each job in its hands", func(t *testing.T) {
+		bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
+			submit(t, svc, task("mail", 1), task("mail", 2), task("mail", 3))
+			session := job.NewID()
+			for _, c := range []struct{ ask, used, all int }{{2, 2, 2}, {1, 3, 3}, {1000, 3, 1000}} {
+				ask := claims.Ask{Kinds: []string{"mail"}, Slots: c.ask}
+				if _, err := svc.Claims().Claim(t.Context(), t.Context(), session, ask); err != nil {
+					t.Fatal(err)
+				}
+				v, err := svc.Worker(t.Context(), session)
+				if want := (service.Slots{Used: c.used, All: c.all}); err != nil || v.Slots[job.LaneTask] != want {
+					t.Errorf("asked for %d it shows %+v, want %+v, %v", c.ask, v.Slots, want, err)
+				}
 			}
 		})
 	})

@@ -62,6 +62,9 @@ func WithTx(ctx context.Context, svc *pawl.Service, f func(ctx context.Context, 
 		return job.Errorf(job.Invalid, "sqlite.WithTx: the service is not in a folder: open it with sqlite.At, in a test too; "+
 			"on PostgreSQL begin a transaction of your own and use postgres.In")
 	}
+	if f == nil {
+		return job.Errorf(job.Invalid, "sqlite.WithTx: the function is nil: give one that uses the transaction")
+	}
 	lent := func(ctx context.Context, tx *sqlite.Tx) error { return f(ctx, &Tx{tx, st}) }
 	eff, err := st.Lend(ctx, svc.Jobs().Lease()/3, lent)
 	if err == nil {

@@ -363,3 +363,18 @@ func TestNoFolder(t *testing.T) {
 		}
 	}
 }
+
+// The words of an error are for programs, which have no flags.
+func TestFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	svc, err := pawl.Open(t.Context(), sqlite.At(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer svc.Close()
+	_, err = pawl.Open(t.Context(), sqlite.At(dir))
+	if job.KindOf(err) != job.Locked || !strings.HasSuffix(err.Error(), ": wait for it, stop it, or use another folder") ||
+		!strings.Contains(err.Error(), "data folder "+dir+" is in use by process ") {
+		t.Error(err)
+	}
+}

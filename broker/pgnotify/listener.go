@@ -67,18 +67,35 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 	if conn.RuntimeParams["application_name"] == "" {
 		conn.RuntimeParams["application_name"] = "pawl listener"
 	}
+	return l
+}
+
+// hook has a connection hear, and find out that its server is gone. Of what the program has set for
+// the connections of its pool, only OnNotification makes room.
+func (l *listener) hook(conn *pgx.ConnConfig) {
 	conn.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		if n.Channel == l.channel {
 			l.inbox = append(l.inbox, n.Payload)
 		}
 	}
-	conn.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, c net.Conn) (net.Conn, error) {
-		if tcp, ok := c.(*net.TCPConn); ok {
-			return c, tcp.SetKeepAliveConfig(keepAlive)
+	theirs := conn.AfterNetConnect
+	conn.AfterNetConnect = func(ctx context.Context, cfg *pgconn.Config, c net.Conn) (net.Conn, error) {
+		if err := stayAlive(c); err != nil || theirs == nil {
+			return c, err
 		}
-		return c, nil
+		return theirs(ctx, cfg, c)
 	}
-	return l
+}
+
+// stayAlive sets [keepAlive] on a connection, also below TLS.
+func stayAlive(c net.Conn) error {
+	if outer, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return stayAlive(outer.NetConn())
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		return tcp.SetKeepAliveConfig(keepAlive)
+	}
+	return nil
 }
 
 // run listens until ctx ends, first on conn.
@@ -123,6 +140,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, fault(err)
 		}
 	}
+	l.hook(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fault(err)

@@ -2,10 +2,13 @@ package pgnotify_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -148,4 +151,41 @@ func subscribe(t *testing.T, b *pgnotify.Broker, topic string) broker.Subscripti
 	}
 	t.Cleanup(s.Close)
 	return s
+}
+
+// A server that is gone without a word is found out below TLS, too.
+func TestStayAlive(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialed, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialed.Close()
+	tcp := dialed.(*net.TCPConn)
+	probes := func() (n int) {
+		t.Helper()
+		raw, err := tcp.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) {
+			n, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for name, c := range map[string]net.Conn{"TCP": tcp, "TLS": tls.Client(tcp, nil)} {
+		if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Count: 9}); err != nil {
+			t.Fatal(err)
+		}
+		if err := pgnotify.StayAlive(c); err != nil || probes() != 3 {
+			t.Errorf("%s: %d probes, %v", name, probes(), err)
+		}
+	}
 }

@@ -124,7 +124,7 @@ func (e *readingError) Unwrap() error { return e.error }
 // inUse is the error of a folder that others have.
 func inUse(dir, holder string, reading bool) error {
 	err := job.Errorf(job.Locked,
-		"data folder %s is in use by %s: wait for it, stop it, or use another folder with --dir", dir, holder)
+		"data folder %s is in use by %s: wait for it, stop it, or use another folder", dir, holder)
 	if reading {
 		return &readingError{err}
 	}

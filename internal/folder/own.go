@@ -69,7 +69,7 @@ func (d *Folder) Check() error {
 		return nil // it cannot be seen now
 	case err != nil:
 		return job.Errorf(job.Corrupt, "data folder %s was moved away or removed while Pawl worked in it (%w): "+
-			"put it back, or start Pawl with --dir where it is now", d.path, err)
+			"put it back, or start Pawl with the folder where it is now", d.path, err)
 	case !os.SameFile(was, is):
 		return job.Errorf(job.Corrupt, "another folder has taken the place of data folder %s: put the one back "+
 			"that was there, or start Pawl anew", d.path)

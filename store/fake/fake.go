@@ -85,7 +85,7 @@ func call[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (answer 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return answer, eff, job.Errorf(job.Closed, "the store is closed")
+		return answer, eff, job.Errorf(job.Closed, "the service was closed")
 	}
 	if err := ctx.Err(); err != nil {
 		return answer, eff, err

@@ -147,7 +147,7 @@ func (s *Store) renewing(ctx context.Context, f func(*tx) error) error {
 	return err
 }
 
-var errClosed = job.Errorf(job.Closed, "the store is closed")
+var errClosed = job.Errorf(job.Closed, "the service was closed")
 
 // A tx is a transaction. It is sent to the database in one piece, or in two where package job
 // decides in between.

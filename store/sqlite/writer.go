@@ -119,7 +119,7 @@ func (w *writer) do(ctx context.Context, queue chan *call, f func(*tx) error) er
 	}
 }
 
-var errClosed = job.Errorf(job.Closed, "the store is closed")
+var errClosed = job.Errorf(job.Closed, "the service was closed")
 
 func (w *writer) close() error {
 	select {
