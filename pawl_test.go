@@ -213,8 +213,9 @@ func TestStalled(t *testing.T) {
 	running(t, svc)
 	_, err := enqueue(t, hang, svc, 1).Wait(t.Context())
 	var ended *pawl.Ended
-	if !errors.As(err, &ended) || ended.Code != job.TaskStalled || !strings.Contains(ended.Message, pawl.ErrStalled.Error()) {
-		t.Errorf("%v", err)
+	const want = "the handler was told to stop: for 50ms it did not say that it goes on"
+	if !errors.As(err, &ended) || ended.Code != job.TaskStalled || ended.Message != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -436,12 +436,20 @@ func (h *handling) failed(ctx context.Context, err error) engine.Outcome {
 		return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()})
 	case errors.Is(cause, ErrTimedOut):
 		return engine.Retry(job.Entry{Code: job.TimeLimit, Message: fmt.Sprintf(
-			"the handler was told to stop after %s, which is all that kind %s gives it: %v", h.limit, h.kind, err)})
+			"the handler was told to stop after %s, which is all that kind %s gives it%s", h.limit, h.kind, also(ctx, err))})
 	case errors.Is(cause, ErrStalled):
 		return engine.Retry(job.Entry{Code: job.TaskStalled, Message: fmt.Sprintf(
-			"the handler was told to stop: for %s it did not say that it goes on: %v", h.stall, err)})
+			"the handler was told to stop: for %s it did not say that it goes on%s", h.stall, also(ctx, err))})
 	}
 	return engine.Retry(job.Entry{Code: job.TaskFailed, Message: err.Error()})
+}
+
+// also is what a handler failed with that was told to stop, unless that is only what it was told.
+func also(ctx context.Context, err error) string {
+	if text := err.Error(); text != ctx.Err().Error() && text != context.Cause(ctx).Error() {
+		return ": " + text
+	}
+	return ""
 }
 
 // Block returns the error of a handler that met a condition which may clear by itself. The job
