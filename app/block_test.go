@@ -25,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/recovery/testers"
 	"github.com/pawl-jobs/pawl/runner"
+	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/fake"
@@ -432,6 +433,31 @@ func TestNoRoomForAWrapper(t *testing.T) {
 	empty()
 	h.release(g)
 	if j := h.end(id); j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 || h.once(lines) != 1 {
+		t.Errorf("%s in attempt %d: %s\n%s", j.State, j.Attempt, j.Message, h.history(id))
+	}
+}
+
+// A launcher whose own folder is full, and not that of the job, waits for room there.
+func TestNoRoomInTheSpool(t *testing.T) {
+	h := openOn(t, memory{})
+	full := h.tmpfs("2m")
+	h.stop()
+	h.start(func(p *parts) {
+		f, host := runnerfake.New(p.Local.Runner), p.Local.Host.ID()
+		p.Reconcile = 10 * time.Millisecond
+		p.Local.Runner = answer{scheduler{f}, func(k runner.Key) (runner.Handle, error) {
+			end := &runner.End{Code: 126, NotStarted: runner.NoRoom + runner.NoRoomIn + full}
+			f.Lie(k, runner.Status{State: runner.Ended, End: end})
+			return runner.Handle{Key: k, Host: host, Token: "none"}, nil
+		}}
+	})
+	empty := h.fill(full, 0)
+	id := h.submit(scripted("true"))
+	g := h.blocked(1)
+	h.space(g, full, 1<<20, job.SystemLocal)
+	empty()
+	h.release(g)
+	if j := h.end(id); j.State != job.Finished || j.Attempt != 1 || j.Launch != 2 {
 		t.Errorf("%s in attempt %d: %s\n%s", j.State, j.Attempt, j.Message, h.history(id))
 	}
 }

@@ -287,8 +287,7 @@ func (s *program) inside(field, name string) (string, error) {
 	full := path.Join(s.dir, name)
 	switch own := path.Join(s.dir, runner.Folder); {
 	case path.IsAbs(name), !strings.HasPrefix(full, s.dir+"/"):
-		return "", job.Errorf(job.Invalid, "%s (%s): leaves the job's folder: give a relative path without ..",
-			field, name)
+		return "", job.Errorf(job.Invalid, "%s (%s): leaves the job's folder: give a relative path without ..", field, name)
 	case full == own || strings.HasPrefix(full, own+"/"):
 		return "", job.Errorf(job.Invalid, "%s (%s): lies in %s, which is Pawl's own: give another path", field,
 			name, runner.Folder)

@@ -53,8 +53,7 @@ func (k *Kind) Standing() (list []Standing) {
 		}
 	}
 	slices.SortFunc(list, func(a, b Standing) int {
-		return cmp.Or(a.Since.Compare(b.Since),
-			slices.Compare(a.Job[:], b.Job[:]))
+		return cmp.Or(a.Since.Compare(b.Since), slices.Compare(a.Job[:], b.Job[:]))
 	})
 	return list
 }

@@ -86,12 +86,10 @@ func (k *Kind) submit(ctx context.Context, r *engine.Run, s *program) engine.Out
 		case try == launchTries && silent(&r.Job, err) != nil:
 			return k.trouble(ctx, s, job.LaunchFailed, "launch", err).Set(job.Patch{Over: true})
 		case job.KindOf(err) != job.Unavailable || try == launchTries:
-			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " +
-				err.Error()}).Set(job.Patch{Over: true})
+			return engine.Retry(job.Entry{Code: job.LaunchFailed, Message: "launch: " + err.Error()}).Set(job.Patch{Over: true})
 		}
 		// It is revoked, so another launch belongs to the same attempt.
-		if err := r.Record(ctx, job.Entry{Message: "not started: " + err.Error()}, job.Patch{Over: true},
-			nil); err != nil {
+		if err := r.Record(ctx, job.Entry{Message: "not started: " + err.Error()}, job.Patch{Over: true}, nil); err != nil {
 			return engine.Back()
 		}
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math/bits"
 	"path"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/pawl-jobs/pawl/engine"
@@ -71,11 +73,14 @@ func shortage(err error) *job.Block {
 
 // unlaunched says what a launcher lacked that gave up, if that comes back. Otherwise it is nil.
 func (k *Kind) unlaunched(ctx context.Context, s *program) error {
-	switch e := s.progress.End; {
-	case e != nil && e.NotStarted == runner.CannotFork:
+	e := cmp.Or(s.progress.End, &runner.End{})
+	in, full := strings.CutPrefix(e.NotStarted, runner.NoRoom)
+	switch {
+	case e.NotStarted == runner.CannotFork:
 		return shortage(errors.New(e.NotStarted))
-	case e != nil && e.NotStarted == runner.NoRoom:
+	case full:
 		r, of := k.workRoom(s, 0), syscall.ENOSPC
+		r.root = cmp.Or(strings.TrimPrefix(in, runner.NoRoomIn), r.root)
 		if space, _ := r.space(ctx); space.ReadOnly {
 			of = syscall.EROFS
 		}
@@ -103,9 +108,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	b := &job.Block{
-		Code: code, Message: Reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root},
-	}
+	b := &job.Block{Code: code, Message: Reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
 	if r.watch != "" {
 		b.Params[ParamWatch] = r.watch
 	}

@@ -113,8 +113,8 @@ var Codes = []CodeInfo{
 	},
 	{
 		InputUnreadable, "PROCESSING_INPUTS or STAGING_INPUTS: an input is there and cannot be read", false,
-		"give the user that runs Pawl the right to read it, or put a copy where a link is that leads elsewhere; " +
-			"then run it again",
+		"give the user that runs Pawl the right to read it, put a copy where a link is that leads elsewhere, " +
+			"or name a file or folder in place of a pipe, socket or device; then run it again",
 	},
 	{
 		InputChanged, "STAGING_INPUTS: the content of an input does not match the sha256 in the job file", false,

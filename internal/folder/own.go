@@ -35,6 +35,9 @@ var believed = []string{
 // may read is closed to them, which tell is told.
 func Open(path string, tell func(string)) (*Folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w: name one that can be made, with --dir or PAWL_DIR", err)
+		}
 		return nil, job.Errorf(job.Unavailable, "make data folder: %w", err)
 	}
 	f, err := os.Open(path)

@@ -84,11 +84,13 @@ type Options struct {
 	// for how long jobs that were cleaned are remembered; 0: as is usual
 	Memory time.Duration
 	// how often all programs are looked at, for ends that nobody told of; 0: as is usual
-	Look    time.Duration
-	Log     io.Writer                                         // for what operators should know; stderr by default
-	Observe *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
-	Logger  *slog.Logger                                      // in place of Log
-	Environ func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
+	Look time.Duration
+	Log  io.Writer // for what operators should know; stderr by default
+	// of which systems the log tells, by name; nil: of all. Several goroutines call it.
+	Concerns func(system string) bool
+	Observe  *observe.Observer                                 // looks on, and has a log of its own; nil: nobody
+	Logger   *slog.Logger                                      // in place of Log
+	Environ  func(context.Context, *job.Job) map[string]string // what programs get beside what their jobs say
 
 	Unlimited bool // a folder that is new gets no limit; see setTurns
 }
@@ -202,7 +204,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	}
 	far := newSystems(cfg.Store, machine, dir, log)
 	n.free = append(n.free, far.Close)
-	n.far, far.rates, far.tenant = far, cfg.Store, cmp.Or(cfg.Tenant, "default")
+	n.far, far.rates, far.tenant, far.concerns = far, cfg.Store, cmp.Or(cfg.Tenant, "default"), o.Concerns
 	kind.Remote = far
 	cfg.Testers[app.TesterConnection] = far
 	cfg.Testers[app.TesterSpace] = space{cfg.Testers[app.TesterSpace], far}

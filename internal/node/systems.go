@@ -34,6 +34,8 @@ type systems struct {
 	reached reached
 	dir     string // the data folder
 	log     *slog.Logger
+	// of which systems the log tells, by name; nil: of all
+	concerns func(name string) bool
 
 	tenant  string // whose systems this process watches
 	watcher func(*app.System) *app.Watcher
@@ -78,7 +80,7 @@ func (s *systems) System(ctx context.Context, tenant, watch string) (*app.System
 		return nil, ctx.Err()
 	}
 	if y.ready == nil {
-		ready, err := y.prepare(ctx, watch, s.log)
+		ready, err := y.prepare(ctx, watch, s.logOf(y.doc.Name))
 		if err != nil {
 			return nil, fmt.Errorf("system %s: %w", y.doc.Name, s.reached.judge(tenant, &y.doc, err))
 		}
@@ -143,7 +145,7 @@ func (s *systems) dials(tenant string, doc *job.System) (machine, error) {
 			s.log.Info("a connection waits for the rate of dials", "system", doc.Name, "until", at)
 		})
 	}
-	return backends.remote(doc, loginOf(s.dir, tenant, doc), allow, s.log)
+	return backends.remote(doc, loginOf(s.dir, tenant, doc), allow, s.logOf(doc.Name))
 }
 
 // replace puts a system aside whose document has changed. Its watch begins anew. Steps that use it
@@ -283,6 +285,8 @@ func (s *systems) duties() (all []engine.Duty, changed <-chan struct{}) {
 // or the document of the system makes no sense, it tries again each second, and tells so once.
 func (s *systems) look(ctx context.Context, watch string, held *engine.Held) error {
 	told := false
+	name, _, _ := strings.Cut(watch, "/")
+	log := s.logOf(name)
 	for ctx.Err() == nil {
 		y, err := s.find(ctx, s.tenant, watch)
 		if err == nil {
@@ -295,9 +299,9 @@ func (s *systems) look(ctx context.Context, watch string, held *engine.Held) err
 		if errors.Is(err, fs.ErrNotExist) {
 			y.forget()
 		}
-		if !told {
+		if !told && log.Enabled(ctx, slog.LevelWarn) {
 			told = true
-			s.log.Warn("the programs of a system cannot be watched; trying again", "watch", watch, "error", err)
+			log.Warn("the programs of a system cannot be watched; trying again", "watch", watch, "error", err)
 		}
 		select {
 		case <-time.After(time.Second):

@@ -229,7 +229,10 @@ func (c Config) read(s *settings, file string, depth int) error {
 		case "": // a comment
 			continue
 		case "match":
-			return c.refuse("%s has Match in line %d", file, number)
+			if ours = len(args) == 1 && strings.EqualFold(args[0], "all"); !ours {
+				return c.refuse("%s has Match in line %d", file, number)
+			}
+			continue
 		case "host":
 			ours = matches(s.name, args)
 			continue

@@ -166,6 +166,10 @@ func TestHost(t *testing.T) {
 			map[string]string{"config": "# Match all\nHost Match\n User ada\nHost lab\n Port 2\n"},
 			"lab", host("lab", 2, "me"),
 		},
+		"Match all": {
+			map[string]string{"config": "Host other\n Port 3\nMatch all\n User ada\nHost lab\n Port 2\nmatch=ALL\n Port 4\n"},
+			"lab", host("lab", 2, "ada"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,7 +194,7 @@ func TestHostIsRefused(t *testing.T) {
 			"config": "Host a\nMATCH exec true\n User x\n",
 		},
 		"more has Match in line 1, which": {
-			"config": "Include more\n", "more": "match=all\n",
+			"config": "Include more\n", "more": "match=all final\n",
 		},
 		"leads through more than 8 hosts": {
 			"config": "Host *\n ProxyJump a\n",

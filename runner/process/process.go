@@ -127,14 +127,6 @@ func (r *Runner) wrappers(ctx context.Context, _ []*runner.End, taken []spool.Wo
 
 // Launch arms a launch and starts its wrapper.
 func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
-	h, err := r.launch(ctx, k, p)
-	if err != nil {
-		return runner.Handle{}, fmt.Errorf("%s: %w", k, err)
-	}
-	return h, nil
-}
-
-func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 	m, err := spool.NewNames(k, p.Dir)
 	if err != nil {
 		return runner.Handle{}, err
@@ -227,7 +219,7 @@ func (r *Runner) booted(ctx context.Context) (time.Time, error) {
 func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
 	f, err := r.settle(ctx, k, dir)
 	if err != nil {
-		return runner.Fate{}, fmt.Errorf("settle %s: %w", k, err)
+		return runner.Fate{}, fmt.Errorf("settle the launch: %w", err)
 	}
 	return f, nil
 }

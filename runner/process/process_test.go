@@ -377,16 +377,20 @@ func (e editor) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 	return e.FS.Put(ctx, name, bytes.NewReader(text), o)
 }
 
+func (e editor) Space(ctx context.Context, name string) (files.Space, error) {
+	return e.FS.(files.Sizer).Space(ctx, name)
+}
+
 // A wrapper is frozen beside its decisive step.
 func TestAFrozenWrapper(t *testing.T) {
-	const take, frozen = `printf '%s\n' "$me" >.pawl/taken.$at || {`, `: >reached; read -r _ <go`
+	const take, frozen = `true >.pawl/taken.$at || {`, `: >reached; read -r _ <go`
 	for name, test := range map[string]struct {
 		instead string
 		started bool
 	}{
 		"before it takes the launch":           {frozen + "\n" + take, false},
-		"when it took it and has not said who": {`{ ` + frozen + `; printf '%s\n' "$me"; } >.pawl/taken.$at || {`, true},
-		"after it took the launch":             {`printf '%s\n' "$me" >.pawl/taken.$at && { ` + frozen + `; } || {`, true},
+		"when it took it and has not said who": {`{ ` + frozen + `; } >.pawl/taken.$at || {`, true},
+		"after it took the launch":             {`true >.pawl/taken.$at && { ` + frozen + `; } || {`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -655,7 +659,8 @@ func TestNoRoomForTheEnd(t *testing.T) {
 				s = all[0]
 				return s.State != runner.Active
 			})
-			if s.State != runner.Ended || s.End.NotStarted != runner.NoRoom {
+			rooms := path.Join(b.Spool, spool.Rooms)
+			if s.State != runner.Ended || s.End.NotStarted != runner.NoRoom+runner.NoRoomIn+rooms {
 				t.Errorf("%+v, %+v", s, s.End)
 			}
 			if f := b.settle(t, k, p); f.Started {
@@ -665,6 +670,57 @@ func TestNoRoomForTheEnd(t *testing.T) {
 				t.Errorf("it is %s", now)
 			}
 			b.nothing(t, k, p)
+		})
+	}
+}
+
+// The name that decides takes no room but its own. A wrapper that cannot make it has not taken the launch.
+func TestNoRoomToTakeALaunch(t *testing.T) {
+	const take = "true >.pawl/taken.$at"
+	for what, c := range map[string]struct {
+		fill    string
+		started bool
+	}{
+		"room for a name":   {"cat /dev/zero >fill", true},
+		"no room for names": {"while true >fill.$((n += 1)); do :; done", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			spools := b.Spool
+			b.Work = b.small(t)
+			if err := syscall.Mount("tmpfs", b.Work, "tmpfs", syscall.MS_REMOUNT, "size=1m,nr_inodes=100"); err != nil {
+				t.Fatal(err)
+			}
+			b.Spool = spools
+			var err error
+			if b.runner, err = Open(t.Context(), Config{Host: b.Host, Spool: b.Spool}); err != nil {
+				t.Fatal(err)
+			}
+			b.runner.FS = editor{b.runner.FS, func(text string) string {
+				return strings.Replace(text, take, c.fill+" 2>/dev/null\n"+take, 1)
+			}}
+			k, p := b.newJob(t, "exit 3")
+			h := b.launch(t, k, p)
+			switch s := b.leaves(t, h, runner.Active); {
+			case !exists(p.Dir+"/fill") && !exists(p.Dir+"/fill.1"):
+				t.Error("nothing was filled")
+			case s != runner.Ended:
+				t.Errorf("it is %s", s)
+			}
+			all, err := b.runner.Probe(t.Context(), []runner.Handle{h})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := all[0].End; c.started && e.Code != 3 || !c.started && e.NotStarted != runner.NoRoom {
+				t.Errorf("%+v", e)
+			}
+			fills, _ := filepath.Glob(p.Dir + "/fill*")
+			for _, name := range fills {
+				os.Remove(name)
+			}
+			if f := b.settle(t, k, p); f.Started != c.started {
+				t.Errorf("%+v", f)
+			}
 		})
 	}
 }

@@ -11,17 +11,18 @@ import (
 // take are the lines of a wrapper that take the launch. First it says who takes it, under a name
 // that is written once (-C), even if somebody runs this script again. Then it makes room for the
 // end: without it nothing is started. Then it makes the name that decides: with -C only one can.
-// What that holds is for people.
+// What that holds is for people, and comes later: there may be room for a name, and for no more.
 const take = `set -C
 printf '%s\n' "$me" >.pawl/take.$at.$token || exit
 makeroom || exit
-printf '%s\n' "$me" >.pawl/taken.$at || {
+true >.pawl/taken.$at || {
 	read -r taken <.pawl/taken.$at
 	echo "not started: taken.$at holds $taken"
 	rm -f "$room"
 	exit 1
 }
 set +C
+printf '%s\n' "$me" 2>/dev/null >>.pawl/taken.$at
 `
 
 // script returns the wrapper of a launch, or an error of kind Invalid. telling are lines by which the

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,11 +170,12 @@ func clean(t *testing.T, b Bench) {
 func noFolder(t *testing.T, b Bench) {
 	k, p := b.newJob(t, "true")
 	must(t, b.Host.Files().Remove(t.Context(), p.Dir))
-	if _, err := b.Runner.Launch(t.Context(), k, p); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Launch: %v", err)
-	}
-	if _, err := b.Runner.Settle(t.Context(), k, p.Dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Settle: %v", err)
+	_, launchErr := b.Runner.Launch(t.Context(), k, p)
+	_, settleErr := b.Runner.Settle(t.Context(), k, p.Dir)
+	for what, err := range map[string]error{"Launch": launchErr, "Settle": settleErr} {
+		if !errors.Is(err, fs.ErrNotExist) || strings.Contains(err.Error(), k.String()) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	if b.exists(t, p.Dir) {
 		t.Error("the folder was made")

@@ -23,7 +23,7 @@ func (b Bench) refused(t *testing.T, k runner.Key, p runner.Plan) {
 		{Job: k.Job, Attempt: k.Attempt + 1, Launch: k.Launch},
 	} {
 		if _, err := b.Runner.Launch(t.Context(), again, p); !errors.Is(err, runner.ErrRan) ||
-			job.KindOf(errors.Unwrap(err)) != job.Conflict {
+			job.KindOf(err) != job.Conflict {
 			t.Errorf("%s: %v", again, err)
 		}
 	}

@@ -1,16 +1,20 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -228,18 +232,45 @@ func TestARequestThatIsRefused(t *testing.T) {
 	}
 }
 
-// Where there is no room to tell the end, nothing is started, and Probe says why. That was no run: once
-// there is room, Slurm may run it again.
-func TestNoRoomForTheEnd(t *testing.T) {
-	b := newBench(t, testenv.Slurm(t))
-	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
-	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=1m"); err != nil {
+// small mounts a small file system.
+func small(t *testing.T, at, options string) {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", at, "tmpfs", 0, options); err != nil {
 		if os.Getenv("PAWL_TEST_REQUIRE") != "" && os.Geteuid() == 0 {
 			t.Fatalf("mount a small file system: %v", err)
 		}
 		t.Skipf("mount a small file system: %v (it takes root)", err)
 	}
-	t.Cleanup(func() { syscall.Unmount(full, syscall.MNT_DETACH) })
+	t.Cleanup(func() { syscall.Unmount(at, syscall.MNT_DETACH) })
+}
+
+// scripts is a file system through which the script of a launch gets another text.
+type scripts struct {
+	files.FS
+	text func(string) string
+}
+
+func (s scripts) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) error {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(path.Base(name), "run.") {
+		text = []byte(s.text(string(text)))
+	}
+	return s.FS.Put(ctx, name, bytes.NewReader(text), o)
+}
+
+func (s scripts) Space(ctx context.Context, name string) (files.Space, error) {
+	return s.FS.(files.Sizer).Space(ctx, name)
+}
+
+// Where there is no room to tell the end, nothing is started, and Probe says why. That was no run: once
+// there is room, Slurm may run it again.
+func TestNoRoomForTheEnd(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
+	small(t, full, "size=1m")
 	if err := os.WriteFile(full+"/fill", make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("it is not full: %v", err)
 	}
@@ -253,7 +284,7 @@ func TestNoRoomForTheEnd(t *testing.T) {
 			s = b.status(t, h)
 			return s.State == runner.Ended || s.State == runner.Lost
 		})
-		if s.State != runner.Ended || !strings.Contains(s.End.NotStarted, "run.1.1") {
+		if s.State != runner.Ended || s.End.NotStarted != runner.NoRoom+runner.NoRoomIn+full {
 			t.Errorf("%+v, %+v", s, s.End)
 		}
 	}
@@ -277,6 +308,50 @@ func TestNoRoomForTheEnd(t *testing.T) {
 	})
 	if got := read(p2.Dir + "/ran"); got != "ran\n" {
 		t.Errorf("it ran: %q", got)
+	}
+}
+
+// The name that decides takes no room but its own. A script that cannot make it has not taken the launch.
+func TestNoRoomToTakeALaunch(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	small(t, b.Work, "size=1m,nr_inodes=100")
+	const mark, take = "# Which run is this?", "take() {"
+	const room, names = "cat /dev/zero >fill", "while true >fill.$((n += 1)); do :; done"
+	k, p := b.newJob(t, "exit 3")
+	under := b.runner.FS
+	for _, c := range []struct {
+		fill, before string
+		started      bool
+	}{{room, mark, false}, {names, mark, false}, {room, take, true}, {names, take, false}} {
+		b.runner.FS = scripts{under, func(text string) string {
+			return strings.Replace(text, c.before, c.fill+" 2>/dev/null\n"+c.before, 1)
+		}}
+		h := b.launch(t, k, p)
+		var s runner.Status
+		until(t, "it says that there is no room", func() bool {
+			s = b.status(t, h)
+			return s.State == runner.Ended || s.State == runner.Lost || strings.HasSuffix(s.Reason, "no space left on device")
+		})
+		filled, _ := filepath.Glob(p.Dir + "/fill*")
+		if len(filled) == 0 {
+			t.Error("nothing was filled")
+		}
+		for _, name := range filled {
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+		until(t, "it is over", func() bool {
+			s = b.status(t, h)
+			return s.State == runner.Ended || s.State == runner.Lost
+		})
+		if e := s.End; e == nil || c.started && e.Code != 3 || !c.started && e.NotStarted != runner.NoRoom {
+			t.Errorf("%+v: %+v, %+v", c, s, e)
+		}
+		if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started != c.started {
+			t.Errorf("%+v: Settle: %+v, %v", c, f, err)
+		}
+		k.Launch++
 	}
 }
 

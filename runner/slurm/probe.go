@@ -252,7 +252,13 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 			return runner.Status{State: runner.Active}, nil // it was taken in this moment
 		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without its folder it cannot begin
+	switch {
+	case failed && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS)):
+		r.mu.Lock()
+		r.cramped[l.Token] = true
+		r.mu.Unlock()
+		return runner.Status{State: runner.Queued, Reason: l.said(w) + ". It can be revoked when there is room: " + err.Error()}, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist): // without its folder it cannot begin
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
 	switch {
@@ -315,7 +321,14 @@ func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner
 // gaveUp is the state of a launch whose script gave up before it took it.
 func (r *Runner) gaveUp(ctx context.Context, l *launch, said string) runner.Status {
 	said = cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), said)
-	return runner.Status{State: runner.Ended, End: r.GaveUp(ctx, l.Handle, l.Dir, "", said)}
+	end := r.GaveUp(ctx, l.Handle, l.Dir, "", said)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cramped[l.Token] {
+		end.NotStarted = runner.NoRoom
+		delete(r.cramped, l.Token)
+	}
+	return runner.Status{State: runner.Ended, End: end}
 }
 
 // end returns the end of the newest run of a launch. It is nil if nobody has told it yet. The error

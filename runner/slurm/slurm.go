@@ -117,8 +117,9 @@ type Runner struct {
 	orders gather.Queue[*order]
 	alone  map[string]bool // for submit: whose directives Slurm does not take for an array
 
-	mu    sync.Mutex
-	begun map[runner.Key]time.Time // guarded by mu: launches that are known to have begun
+	mu      sync.Mutex
+	begun   map[runner.Key]time.Time // guarded by mu: launches that are known to have begun
+	cramped map[string]bool          // guarded by mu: tokens of launches for whose revocation there was no room
 }
 
 var (
@@ -132,7 +133,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	c.Interval = cmp.Or(c.Interval, time.Minute)
 	c.Soon = cmp.Or(c.Soon, 5*time.Second)
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
-	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}, alone: map[string]bool{}}
+	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}, cramped: map[string]bool{}, alone: map[string]bool{}}
 	r.Spool = spool.New(spool.Config{
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
@@ -186,7 +187,7 @@ func (r *Runner) find(h runner.Handle) (launch, error) {
 func (r *Runner) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
 	f, err := r.settle(ctx, k, dir)
 	if err != nil {
-		return runner.Fate{}, fmt.Errorf("settle %s: %w", k, err)
+		return runner.Fate{}, fmt.Errorf("settle the launch: %w", err)
 	}
 	return f, nil
 }

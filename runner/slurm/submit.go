@@ -43,15 +43,7 @@ type order struct {
 func (o *order) isTask() bool { return o.Name != o.Token }
 
 // Launch arms a launch and submits it, together with others that wait for that.
-func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
-	h, err := r.launch(ctx, k, p)
-	if err != nil {
-		return runner.Handle{}, fmt.Errorf("%s: %w", k, err)
-	}
-	return h, nil
-}
-
-func (r *Runner) launch(ctx context.Context, k runner.Key, p runner.Plan) (none runner.Handle, _ error) {
+func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (none runner.Handle, _ error) {
 	o, err := r.prepare(ctx, k, p)
 	if err != nil {
 		return none, err

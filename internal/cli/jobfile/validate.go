@@ -215,9 +215,12 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 			})
 		case job.Shortage(err): // of this process
 		default:
+			remedy := "name another file or folder"
+			if errors.Is(err, fs.ErrPermission) {
+				remedy = "give the right to read it, or " + remedy
+			}
 			problems = append(problems, job.Problem{
-				Path: at, Value: in.From, What: "cannot be read: " + cause(err),
-				Remedy: "give the right to read it, or name another file or folder",
+				Path: at, Value: in.From, What: "cannot be read: " + cause(err), Remedy: remedy,
 			})
 		}
 	}

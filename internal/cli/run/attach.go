@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -90,7 +91,10 @@ func attachTo(at *target.Target) *attachment {
 
 // serve takes the folder for this process. Jobs run from start on.
 func (r *run) serve(ctx context.Context) (*attachment, error) {
-	o := node.Options{Jobs: r.atOnce}
+	o := node.Options{Jobs: r.atOnce, Concerns: func(system string) bool {
+		_, own := r.systems.Load(system)
+		return own
+	}}
 	if r.view.Terminal() {
 		o.Log = r.view
 	}
@@ -154,6 +158,10 @@ func (s *attachment) alone(ctx context.Context) (*attachment, error) {
 // show puts a job's row on the board.
 func (r *run) show(v *service.View) {
 	r.jobs[v.ID].far = v.Watch != v.Machine
+	var spec struct{ System string }
+	if json.Unmarshal(v.Request, &spec) == nil && spec.System != "" {
+		r.systems.Store(spec.System, true)
+	}
 	f := live.Facts{Ref: r.jobs[v.ID].ref, Folder: v.Folder, Results: v.Results, Limit: limitOf(&v.Job)}
 	if f.Results == "" && v.State == job.Finished {
 		f.Results = v.Folder

@@ -131,6 +131,8 @@ type run struct {
 	order  []job.ID // its own jobs
 	jobs   map[job.ID]*runJob
 	cursor string // up to where it knows what happened
+
+	systems sync.Map // names of those that its own jobs run on
 }
 
 // errNotHere says that --jobs was given, and that another process runs the jobs.

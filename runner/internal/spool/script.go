@@ -45,17 +45,18 @@ const Reserve = ".reserve"
 
 // MakeRoom are lines of the function makeroom, which makes room for the end in the file $room,
 // while there is some: the program may fill the disk. It fails if it cannot. Then the script is to
-// start nothing. Before, name is the name of the message. The function scarce is for a script that
-// finds no room all the same. What a quota counts may only be less after a sync.
+// start nothing: dd says why, for some shells do not. Before, name is the name of the message. The
+// function scarce is for a script that finds no room all the same. What a quota counts may only be
+// less after a sync.
 const MakeRoom = `reserve=$spool/` + Reserve + `
 makeroom() {
 	room=$spool/` + Rooms + `/$name
-	[ -s "$reserve" ] || dd if=/dev/urandom of="$reserve" bs=65536 count=8 status=none || {
+	[ -s "$reserve" ] || LC_ALL=C dd if=/dev/urandom of="$reserve" bs=65536 count=8 status=none || {
 		rm -f "$reserve"
 		return 1
 	}
 	true >"$room" || return
-	printf '%1200s' ' ' >>"$room" || {
+	printf '%1200s' ' ' 2>/dev/null >>"$room" || printf '%1200s' ' ' | LC_ALL=C dd of="$room" status=none || {
 		rm -f "$room"
 		return 1
 	}

@@ -290,10 +290,15 @@ func (s *Spool) Said(ctx context.Context, k runner.Key, dir, token string) strin
 // GaveUp is the end of a launch whose script gave up before it took it, for what the script said.
 func (s *Spool) GaveUp(ctx context.Context, h runner.Handle, dir, boot, said string) *runner.End {
 	why, _, _ := strings.Cut(said, "\n")
+	rooms := path.Join(s.Dir, Rooms)
 	switch {
 	case strings.Contains(why, "fork"): // the only word for it that all shells have
 		why = runner.CannotFork
-	case strings.Contains(why, "No space left"), s.full(ctx, dir), s.full(ctx, s.Dir): // which keeps no word of it
+	case s.full(ctx, dir): // which keeps no word of it
+		why = runner.NoRoom
+	case s.full(ctx, rooms):
+		why = runner.NoRoom + runner.NoRoomIn + rooms
+	case strings.Contains(why, "No space left"):
 		why = runner.NoRoom
 	default:
 		why = cmp.Or(why, "it said nothing more: it was killed, or the file system was full")

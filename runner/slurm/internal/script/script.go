@@ -171,10 +171,15 @@ makeroom || {
 	exit 1
 }
 
-# Take the launch. A run after run 0 finds it taken by the first.
-if ! printf '%s\n' "$me" 2>/dev/null >.pawl/taken.$at; then
+# Take the launch. A run after run 0 finds it taken by the first. There may be room for the name, and for no more.
+take() { true >.pawl/taken.$at; }
+if ! take 2>/dev/null && { [ -e .pawl/taken.$at ] || ! take; }; then
+	[ -e .pawl/taken.$at ] || {
+		rm -f $own "$room"
+		exit 1
+	}
 	taken=
-	read -r taken <.pawl/taken.$at
+	read -r taken 2>/dev/null <.pawl/taken.$at
 	case $run$taken in
 	*revoked* | 0*)
 		echo "not started: taken.$at holds $taken"
@@ -182,8 +187,9 @@ if ! printf '%s\n' "$me" 2>/dev/null >.pawl/taken.$at; then
 		exit
 		;;
 	esac
-fi 2>/dev/null
+fi
 set +C
+[ -s .pawl/taken.$at ] || printf '%s\n' "$me" 2>/dev/null >.pawl/taken.$at
 sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
 `
 

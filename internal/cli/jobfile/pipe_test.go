@@ -1,0 +1,21 @@
+package jobfile
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/pawl-jobs/pawl/job"
+)
+
+// No right helps to read a pipe.
+func TestAPipeAsInput(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, problems := surroundings(&job.Spec{Command: []string{"true"}, Inputs: []job.Input{{From: pipe}}}, nil, false)
+	if len(problems) != 1 || problems[0].Remedy != "name another file or folder" {
+		t.Errorf("%+v", problems)
+	}
+}
