@@ -182,7 +182,7 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header()[name] = values
 	}
 	w.Header().Set("Content-Type", p.ContentType(""))
-	text, _ := json.Marshal(p) //nolint:errcheck // it is texts and numbers
+	text, _ := json.Marshal(p) // it is texts and numbers
 	w.Header().Set("Content-Length", itoa(len(text)))
 	http.NewResponseController(w).EnableFullDuplex() //nolint:errcheck // for linger: what is no connection has none
 	w.WriteHeader(p.Status)

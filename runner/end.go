@@ -62,7 +62,10 @@ const CannotFork = "its launcher gave up: cannot fork"
 
 // NoRoom is NotStarted where a file system had no room for what a launch leaves, or could only be
 // read. [NoRoomIn] and a folder follow, if that is not on the file system of the jobs' folders.
-const NoRoom, NoRoomIn = "its launcher gave up: no room", " in "
+const NoRoom = "its launcher gave up: no room"
+
+// NoRoomIn stands between [NoRoom] and a folder.
+const NoRoomIn = " in "
 
 // RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
 const RanAgain = "the scheduler ran it again"
