@@ -100,7 +100,7 @@ func checkType(r *http.Request) error {
 func (a *answer) linger(r *http.Request) {
 	whole, ends := a.Header().Get("Content-Length") != "", a.Header().Get("Connection") != ""
 	if a.status >= http.StatusBadRequest && whole && !ends && r.Header.Get("Expect") == "" {
-		_ = a.note(a.control.Flush()) // the client has gone
+		_ = a.note(a.control.Flush())                        // the client has gone
 		a.control.SetReadDeadline(time.Now().Add(readGrace)) //nolint:errcheck // what is not a connection knows none
 		io.Copy(io.Discard, r.Body)                          //nolint:errcheck // the client has gone, or sends too much
 	}
