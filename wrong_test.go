@@ -342,11 +342,12 @@ func TestNil(t *testing.T) {
 	_, many := task.EnqueueAll(t.Context(), svc, []int{1, 2}, nil)
 	schedule := task.Schedule(t.Context(), svc, "daily", pawl.Every(time.Hour), 1, nil)
 	_, open := pawl.Open(t.Context(), nil)
+	within := sqlite.WithTx(t.Context(), svc, nil)
 	for want, errs := range map[string][]error{
 		"Enqueue of task count: an option is nil: leave it out":                                       {one, many},
 		"Schedule of task count: an option is nil: leave it out":                                      {schedule},
 		"FinishIn: this option names no transaction: give postgres.In(tx) or sqlite.In(tx)":           {<-finish},
-		"sqlite.WithTx: the function is nil: give one that uses the transaction":                      {sqlite.WithTx(t.Context(), svc, nil)},
+		"sqlite.WithTx: the function is nil: give one that uses the transaction":                      {within},
 		`pawl.Open: the source is nil: give sqlite.At("data") or postgres.At("postgres://HOST/NAME")`: {open},
 	} {
 		for _, err := range errs {

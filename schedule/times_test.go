@@ -181,7 +181,10 @@ func TestParse(t *testing.T) {
 		{`{"name": "a", "cron": "0 9 * * MON", "time_zone": "Europe/Berlin"` + jobs + `}`, ""},
 		{`{"name": "a", "cron": "@daily"` + jobs + `}`, ""},
 		{`{"name": "a", "every": "90s"` + jobs + `}`, ""},
-		{`{"name": "a"` + jobs + `}`, `cron: is missing: say when jobs are due: cron: "0 9 * * MON", or every: 90s, from 1s to 8760h`},
+		{
+			`{"name": "a"` + jobs + `}`,
+			`cron: is missing: say when jobs are due: cron: "0 9 * * MON", or every: 90s, from 1s to 8760h`,
+		},
 		{`{"name": "a", "cron": "61 * * * *"` + jobs + `}`, `cron (61 * * * *): is no cron expression`},
 		{`{"name": "a", "cron": "FOO * * * *"` + jobs + `}`, `is no cron expression: "FOO" is no number, and no name of a day or a month`},
 		{`{"name": "a", "cron": "0 0 30 2 *"` + jobs + `}`, `never comes: give a day that there is`},

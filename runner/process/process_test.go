@@ -674,7 +674,8 @@ func TestNoRoomForTheEnd(t *testing.T) {
 	}
 }
 
-// The name that decides takes no room but its own. A wrapper that cannot make it has not taken the launch.
+// The name that decides takes no room but its own. A wrapper that cannot make it has not taken the
+// launch.
 func TestNoRoomToTakeALaunch(t *testing.T) {
 	const take = "true >.pawl/taken.$at"
 	for what, c := range map[string]struct {

@@ -265,8 +265,8 @@ func (s scripts) Space(ctx context.Context, name string) (files.Space, error) {
 	return s.FS.(files.Sizer).Space(ctx, name)
 }
 
-// Where there is no room to tell the end, nothing is started, and Probe says why. That was no run: once
-// there is room, Slurm may run it again.
+// Where there is no room to tell the end, nothing is started, and Probe says why. That was no run:
+// once there is room, Slurm may run it again.
 func TestNoRoomForTheEnd(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
@@ -311,7 +311,8 @@ func TestNoRoomForTheEnd(t *testing.T) {
 	}
 }
 
-// The name that decides takes no room but its own. A script that cannot make it has not taken the launch.
+// The name that decides takes no room but its own. A script that cannot make it has not taken the
+// launch.
 func TestNoRoomToTakeALaunch(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	small(t, b.Work, "size=1m,nr_inodes=100")

@@ -257,7 +257,8 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 		r.mu.Lock()
 		r.cramped[l.Token] = true
 		r.mu.Unlock()
-		return runner.Status{State: runner.Queued, Reason: l.said(w) + ". It can be revoked when there is room: " + err.Error()}, nil
+		why := l.said(w) + ". It can be revoked when there is room: " + err.Error()
+		return runner.Status{State: runner.Queued, Reason: why}, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist): // without its folder it cannot begin
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
