@@ -22,7 +22,8 @@ func TestHabits(t *testing.T) {
 		`{"command": ["grep", null]}`:                          `command[1] (null): is nothing, for which YAML takes ~, null and an empty place: put it in quotes: "~"`,
 		`{"command": ["ls"], "env": {"A": null}}`:              `env.A (null): is nothing`,
 		`{"command": ["ls"], "labels": {"a": null}}`:           `labels.a (null): is nothing`,
-		`{"command": ["ls"], "inputs": [null]}`:                `inputs[0] (null): is nothing, for which YAML takes ~, null and an empty place: remove it, or give a map`,
+		`{"command": ["ls"], "inputs": [null]}`: `inputs[0] (null): is nothing, for which YAML takes ~, ` +
+			`null and an empty place: remove it, or give a map`,
 		`{"command": ["ls"], "env": {"A": true}}`:              `env.A (true): is not text: put it in quotes: "true"`,
 		`{"command": ["ls"], "env": ["A=b"]}`:                  `write env: {A: b}`,
 		`{"command": ["ls"], "timeout": "1h30m"}`:              `timeout: is not a field of a spec: give resources: {minutes: 90}`,

@@ -20,7 +20,7 @@ func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 	n.Store.Close()
 	var told bytes.Buffer
 	s := &serving{node: n, log: slog.New(slog.NewTextHandler(&told, nil))}
-	const why = "closed"
+	const why = "the service was closed"
 	for _, check := range []func(names bool) error{
 		func(names bool) error { return s.database(t.Context(), names).Err },
 		func(names bool) error { return s.unattended(t.Context(), names)[0].Err },

@@ -25,5 +25,9 @@ func Schema(ctx context.Context, dir string) (v store.SchemaVersion, err error) 
 
 // Schema returns the version of the schema. It reads it from the database.
 func (s *Store) Schema(ctx context.Context) (store.SchemaVersion, error) {
-	return versionOf(ctx, s.read, s.path, s.migrations)
+	v, err := versionOf(ctx, s.read, s.path, s.migrations)
+	if err != nil && s.closed.Load() { // that it cannot be read then is no damage
+		err = errClosed
+	}
+	return v, err
 }
