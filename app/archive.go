@@ -133,8 +133,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		o := k.trouble(ctx, s, job.LaunchFailed, "launch", err)
 		return o.At(job.SubmittingJob).Work(s.progress.anew().encode())
 	}
-	// fails returns a failure to archive. A failure of the program is more important: its message
-	// comes first.
+	last := s.job.Attempt >= s.job.MaxAttempts || verdict.Code == job.DiskQuotaExceeded
+	// fails returns a failure to archive. The message of a failure of the program comes first.
 	fails := func(what string, into func() room, err error) engine.Outcome {
 		if verdict.Code != job.NormalCompletion {
 			what = verdict.Message + "; and its results were not archived: " + what
@@ -142,7 +142,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		full := into != nil && noRoom(err)
 		blocked := full || job.Blocking(err) != nil
 		// A job that waits for room keeps no copies, except those of a manifest.
-		last := trespass(err) || errors.Is(err, syscall.EDQUOT) || s.job.Attempt >= s.job.MaxAttempts
+		last := last || trespass(err) || errors.Is(err, syscall.EDQUOT)
 		if ctx.Err() == nil && (!blocked && last || blocked && s.progress.Manifest == nil) {
 			k.leaveNothing(ctx, s)
 		}
@@ -175,7 +175,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		}
 	}
 	var left *leavings
-	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || s.job.Attempt >= s.job.MaxAttempts) {
+	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || last) {
 		var err error
 		if left, err = k.survey(ctx, s); err != nil {
 			return fails("results in "+s.dir, func() room { return k.workRoom(s, 0) }, err)
@@ -187,7 +187,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	}
 	if verdict.Code != job.NormalCompletion {
 		verdict.Data = k.evidence(ctx, s)
-		if s.job.Attempt < s.job.MaxAttempts {
+		if !last {
 			return engine.Retry(verdict).Work(s.progress.anew().encode())
 		}
 	}
@@ -215,7 +215,7 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 			verdict = s.verdict()
 			verdict.Message += leftOut(m.Skipped)
 			verdict.Data = k.evidence(ctx, s)
-			if s.job.Attempt < s.job.MaxAttempts {
+			if !last {
 				k.leaveNothing(ctx, s)
 				return engine.Retry(verdict).Work(s.progress.anew().encode())
 			}
@@ -280,6 +280,8 @@ func (s *program) verdict() job.Entry {
 			msg += "; its launcher said: " + s.progress.Said
 		}
 		return job.Entry{Code: job.ProgramLost, Message: msg}
+	case e.NotStarted == runner.OverQuota:
+		return job.Entry{Code: job.DiskQuotaExceeded, Message: "could not be started: " + e.NotStarted}
 	case e.NotStarted != "":
 		return job.Entry{Code: job.LaunchFailed, Message: "could not be started: " + e.NotStarted}
 	case s.progress.Unbegun:

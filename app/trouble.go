@@ -61,8 +61,7 @@ func (k *Kind) resultRoom(ctx context.Context, s *program, need int64) room {
 	return room{fs: s.depot, root: top, need: need, own: s.hold(), watch: watch}
 }
 
-// TesterMachine is the name of the tester that asks whether the machine gives Pawl descriptors and
-// processes again.
+// TesterMachine asks whether the machine gives Pawl descriptors and processes again.
 const TesterMachine = "machine"
 
 // shortage blocks a job until the machine gives again what it lacked. The test runs on that

@@ -199,7 +199,7 @@ var Codes = []CodeInfo{
 		"find out why: a file system that meets errors of its disk may have turned so by itself; then mount it anew",
 	},
 	{
-		DiskQuotaExceeded, "any copy: the user that runs Pawl may use no more of the file system", false,
+		DiskQuotaExceeded, "any copy, or a launch: the user that runs Pawl may use no more of the file system", false,
 		"remove what is needed no longer, or ask for a larger quota; then run it again",
 	},
 	{MachineExhausted, "any state: the machine gives Pawl no further descriptor, process or memory (EMFILE, " +

@@ -67,6 +67,9 @@ const NoRoom = "its launcher gave up: no room"
 // NoRoomIn stands between [NoRoom] and a folder.
 const NoRoomIn = " in "
 
+// OverQuota is NotStarted where the user may use no more of a file system.
+const OverQuota = "its launcher gave up: disk quota exceeded"
+
 // RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
 const RanAgain = "the scheduler ran it again"
 

@@ -71,7 +71,10 @@ func TestQuota(t *testing.T) {
 		t.Error(errs, err)
 	}
 
-	fill := filepath.Join(work, "fill")
+	fill, little := filepath.Join(work, "fill"), filepath.Join(work, "little")
+	if err := os.WriteFile(little, make([]byte, 384<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.Create(fill)
 	if err != nil {
 		t.Fatal(err)
@@ -83,9 +86,20 @@ func TestQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("no room at all", w.program("lab", ""))
-	// What is removed counts until it is on the disk.
-	if err := errors.Join(f.Close(), os.Remove(fill), exec.Command("sync", "-f", work).Run()); err != nil {
+	// remove makes room. What is removed counts until it is on the disk.
+	remove := func(name string) {
+		t.Helper()
+		if err := errors.Join(os.Remove(name), exec.Command("sync", "-f", work).Run()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(little)
+	launched := w.program("lab", "")
+	launched.Inputs = nil
+	refused("room for its folder, and not for the end", launched)
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+	remove(fill)
 	w.finished(w.submit(w.program("lab", ""))...)
 }

@@ -45,14 +45,16 @@ const Reserve = ".reserve"
 
 // MakeRoom are lines of the function makeroom, which makes room for the end in the file $room,
 // while there is some: the program may fill the disk. It fails if it cannot. Then the script is to
-// start nothing: dd says why, for some shells do not. Before, name is the name of the message. The
-// function scarce is for a script that finds no room all the same. What a quota counts may only be
-// less after a sync.
+// start nothing: dd says why, for some shells do not, and that takes room, too. Before, name is the
+// name of the message. The function scarce is for a script that finds no room all the same. What a
+// quota counts may only be less after a sync.
 const MakeRoom = `reserve=$spool/` + Reserve + `
 makeroom() {
 	room=$spool/` + Rooms + `/$name
-	[ -s "$reserve" ] || LC_ALL=C dd if=/dev/urandom of="$reserve" bs=65536 count=8 status=none || {
+	[ -s "$reserve" ] || said=$(LC_ALL=C dd if=/dev/urandom of="$reserve" bs=65536 count=8 status=none 2>&1) || {
 		rm -f "$reserve"
+		sync -f "$spool" 2>/dev/null
+		echo "$said" >&2
 		return 1
 	}
 	true >"$room" || return

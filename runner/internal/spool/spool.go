@@ -294,6 +294,8 @@ func (s *Spool) GaveUp(ctx context.Context, h runner.Handle, dir, boot, said str
 	switch {
 	case strings.Contains(why, "fork"): // the only word for it that all shells have
 		why = runner.CannotFork
+	case strings.HasSuffix(why, "uota exceeded"): // glibc says of what it is a quota
+		why = runner.OverQuota
 	case s.full(ctx, dir): // which keeps no word of it
 		why = runner.NoRoom
 	case s.full(ctx, rooms):
