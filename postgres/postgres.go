@@ -35,7 +35,8 @@ func At(dsn string, options ...Option) pawl.Source {
 
 // Like is the database of a pool. Pawl needs connections of its own, which are made as those of the
 // pool are: with what the program has set in its configuration beside the DSN, such as a password,
-// and with its BeforeConnect.
+// and with its BeforeConnect. Its AfterConnect is not run: that readies a connection for statements
+// of the program.
 func Like(pool *pgxpool.Pool, options ...Option) pawl.Source {
 	return func(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
 		if pool == nil {

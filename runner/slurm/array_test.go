@@ -61,10 +61,16 @@ func (b bench) array(t *testing.T, ask job.Resources, scripts ...string) []task 
 func (b bench) ended(t *testing.T, o task) runner.Status {
 	t.Helper()
 	var s runner.Status
-	until(t, "it is over", func() bool {
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
+	defer cancel()
+	if !testenv.Until(ctx, func() bool {
 		s = b.status(t, o.handle)
 		return s.State == runner.Ended || s.State == runner.Lost
-	})
+	}) {
+		queue, _ := b.slurm.Do(context.Background(), "squeue")
+		nodes, _ := b.slurm.Do(context.Background(), "sinfo", "-R")
+		t.Fatalf("it is not over: %+v\n%s\n%s", s, queue, nodes)
+	}
 	return s
 }
 
@@ -116,7 +122,9 @@ func TestLaunchesAtOnce(t *testing.T) {
 		if arrays[name] += 1 + i%2*1000; arrays[name] > 1000 && i%2 == 0 {
 			t.Errorf("%s has launches that differ", name)
 		}
-		until(t, "it ends", func() bool { s := b.status(t, h); return s.State == runner.Ended && s.End.Code == 4 })
+		if s := b.ended(t, task{handle: h}); s.State != runner.Ended || s.End.Code != 4 {
+			t.Errorf("launch %d: %+v, %+v", i, s, s.End)
+		}
 	}
 	if len(arrays) > 20 {
 		t.Errorf("%d submissions of %d launches", len(arrays), len(handles))
