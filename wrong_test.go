@@ -276,7 +276,7 @@ func TestFindOfAnotherKind(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 	for _, id := range []job.ID{h.ID, enqueue(t, task, svc, 2, pawl.After(time.Hour)).ID} { // one has ended, one waits
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := pawl.Task[int, int]{Kind: "secret"}.Find(svc, id).Wait(ctx)
 		if job.KindOf(err) != job.Invalid ||
 			!strings.Contains(err.Error(), "is of kind count, and is asked for as one of secret") {

@@ -76,7 +76,7 @@ type reply struct {
 // call asks.
 func (f *face) call(method, path, body string, header ...string) reply {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(f.Context(), testenv.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, f.url+path, strings.NewReader(body))
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
@@ -101,7 +100,7 @@ func runDocument(t *testing.T, all []block) {
 			fmt.Fprintf(&script, "exec >%s 2>%s\n%s", printed("out", b), printed("err", b), target.ReplaceAllString(here.Replace(b.text), ""))
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	file := filepath.Join(t.TempDir(), "document.sh")
 	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {

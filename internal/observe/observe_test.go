@@ -108,7 +108,7 @@ func (w *world) submit(ctx context.Context, reqs ...service.Request) []store.Sub
 // end waits for the end of a job.
 func (w *world) end(id job.ID) job.Job {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute)
 	defer cancel()
 	j, err := w.Wait(ctx, id)
 	if err != nil {

@@ -147,7 +147,7 @@ func startZombie(s seat, crashAt string) (*zombie, error) {
 const cldStopped = 5
 
 // patience is how long something may take that happens within moments.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // stacks ends one that hangs, and returns where it did.
 func (z *zombie) stacks() string {

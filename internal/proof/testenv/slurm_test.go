@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A job runs, and the controller can be killed and comes back.
@@ -17,7 +16,7 @@ func TestSlurm(t *testing.T) {
 			t.Fatal(out, err)
 		}
 		id := strings.TrimSpace(out)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
 		defer cancel()
 		if !Until(ctx, func() bool {
 			out, _ = s.Do(ctx, "scontrol", "show", "job", id, "-o")
