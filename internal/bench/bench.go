@@ -36,7 +36,7 @@ func Command(more ...func(*Options) *cobra.Command) *cobra.Command {
 programs as pawl run does it, on a fresh folder that is removed at the end, and nothing is turned off for the
 measurement. Each command prints its figures and the machine they were taken on.
 
-The jobs are in the folder's own database. With --db those of all but local and ssh are in a PostgreSQL
+The jobs are in the folder's own database. With --db those of all but local, ssh and slurm are in a PostgreSQL
 database of yours, in a fresh schema, which is removed too.`,
 		Example: "  pawl bench tasks\n  pawl bench tasks --dir /mnt/disk -o json",
 		Args:    cobra.NoArgs,
