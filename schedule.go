@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"time"
 
@@ -77,7 +78,7 @@ func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clo
 		return err
 	}
 	e := Enqueueing{Spec: &spec}
-	if err := apply("Schedule of task "+t.Kind, &e, options); err != nil {
+	if err := cmp.Or(apply("Schedule of task "+t.Kind, &e, options), e.wrong); err != nil {
 		return err
 	}
 	if e.Key != "" || e.Tx != nil {

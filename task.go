@@ -96,7 +96,7 @@ type Task[A, R any] struct {
 	Version int
 
 	// Migrate brings arguments of older versions up to date: the function of version n makes
-	// arguments of version n+1.
+	// arguments of version n+1. Arguments of a version that has none are read as they are.
 	Migrate map[int]func(args json.RawMessage) (json.RawMessage, error)
 }
 
@@ -232,7 +232,7 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 			return nil, err
 		}
 		e.Spec = &spec
-		if err := apply("Enqueue of task "+t.Kind, &e, options); err != nil {
+		if err := cmp.Or(apply("Enqueue of task "+t.Kind, &e, options), e.wrong); err != nil {
 			return nil, err
 		}
 		reqs[i] = service.Request{ID: job.NewID(), Spec: spec, Trace: e.Trace}
@@ -244,13 +244,26 @@ func (t Task[A, R]) EnqueueAll(ctx context.Context, s *Service, args []A, option
 	sub := service.Submission{Jobs: reqs, Key: e.Key, Tx: tx}
 	answers, err := s.jobs.SubmitAll(ctx, sub)
 	if err != nil {
-		return nil, err
+		return nil, t.refused(ctx, s, err)
 	}
 	hs := make([]*Handle[R], len(answers))
 	for i, a := range answers {
 		hs[i] = &Handle[R]{ID: a.ID, Existed: a.ID != reqs[i].ID, s: s, kind: t.Kind}
 	}
 	return hs, nil
+}
+
+// refused returns err, or what to do if the queue of the task is not there: a process that enqueues
+// may well start before the first one that runs.
+func (t *Task[A, R]) refused(ctx context.Context, s *Service, err error) error {
+	if t.Queue == "" || job.KindOf(err) != job.Invalid {
+		return err
+	}
+	if _, there := s.jobs.Queues().Resource(ctx, t.Queue); job.KindOf(there) != job.NotFound {
+		return err
+	}
+	return job.Errorf(job.Invalid, "task %s: its queue %s is not there: Run makes it in a process that handles the task; "+
+		"in another one, or before Run, call Declare of the task first", t.Kind, t.Queue)
 }
 
 // spec returns the spec of a job.
@@ -319,6 +332,8 @@ type Enqueueing struct {
 	// Tx returns the transaction of the caller, which must be one of the database of the service; nil:
 	// there is none.
 	Tx func(*Database) (Tx, error)
+
+	wrong error // of an option
 }
 
 // A Tx is a transaction of the caller. Packages postgres and sqlite make them.
@@ -344,14 +359,32 @@ func After(d time.Duration) EnqueueOption {
 // WithPriority gives the job a priority: 0 goes first, 9 last, 5 by default.
 func WithPriority(n int) EnqueueOption { return func(e *Enqueueing) { e.Spec.Priority = &n } }
 
-// WithID gives the job a name of the caller's own, up to 128 bytes, as long as the job is kept.
+// WithID gives the job a name of the caller's own, of 1 to 128 bytes, as long as the job is kept.
 // Another call with the same name and arguments returns the same job; with other arguments it is an
 // error of kind [job.Conflict].
-func WithID(id string) EnqueueOption { return func(e *Enqueueing) { e.Spec.ExternalID = id } }
+func WithID(id string) EnqueueOption {
+	return func(e *Enqueueing) {
+		e.Spec.ExternalID = id
+		e.refuse("WithID", id)
+	}
+}
 
 // WithKey makes the call one that can be repeated: within a day, another call with the same key and
 // arguments returns the same jobs; with other arguments it is an error of kind [job.Conflict].
-func WithKey(key string) EnqueueOption { return func(e *Enqueueing) { e.Key = key } }
+func WithKey(key string) EnqueueOption {
+	return func(e *Enqueueing) {
+		e.Key = key
+		e.refuse("WithKey", key)
+	}
+}
+
+// refuse keeps an error if the name that makes a call repeatable is empty: the call would be made
+// without one, and a second one would make a second job.
+func (e *Enqueueing) refuse(option, name string) {
+	if name == "" {
+		e.wrong = cmp.Or(e.wrong, job.Errorf(job.Invalid, `pawl.%s(""): give a name, or leave the option out`, option))
+	}
+}
 
 // WithLabel gives the job a label, for filters: label.NAME=VALUE. Names have 1 to 63 characters A-Z
 // a-z 0-9 . _ / -, values up to 255 characters. A job has up to 64.
@@ -377,9 +410,9 @@ type Handle[R any] struct {
 }
 
 // Wait waits until the job has ended and returns its result. It may be called in any process. The
-// error is an [*Ended] if the job did not finish. When ctx ends first it is that of ctx, and after
-// [context.DeadlineExceeded] it says what the job waits for: if no process runs such jobs, that is
-// for ever.
+// error is an [*Ended] if the job did not finish. When ctx ends first it is that of ctx, and its
+// cause if it has one. After [context.DeadlineExceeded] it says what the job waits for: if no
+// process runs such jobs, that is for ever. The job goes on.
 func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 	var result R
 	if h.found { // one of another kind is not waited for
@@ -410,8 +443,12 @@ func (h *Handle[R]) Wait(ctx context.Context) (R, error) {
 // maxLate is how long it takes at most to find out why a job has not ended.
 const maxLate = time.Second
 
-// late returns err with what the job waits for, if time was up.
+// late returns err, which is also that of ctx if that has ended, and with what the job waits for if
+// time was up.
 func (h *Handle[R]) late(ctx context.Context, err error) error {
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -325,6 +325,62 @@ func TestUnknownQueueIsLogged(t *testing.T) {
 	})
 }
 
+// A task whose queue is not there yet says what makes it, also in a transaction.
+func TestQueueThatIsNotThere(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	task := pawl.Task[int, int]{Kind: "count", Queue: "counts"}
+	_, one := task.Enqueue(t.Context(), svc, 1)
+	_, many := task.EnqueueAll(t.Context(), svc, []int{1, 2})
+	tx := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, err := task.Enqueue(ctx, svc, 1, sqlite.In(tx))
+		return err
+	})
+	for name, err := range map[string]error{"Enqueue": one, "EnqueueAll": many, "WithTx": tx} {
+		if job.KindOf(err) != job.Invalid || !strings.Contains(fmt.Sprint(err), "queue counts is not there: Run makes it") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := task.Declare(t.Context(), svc); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, task, svc, 1)
+}
+
+// A call that shall be repeatable and has no name would not be.
+func TestEmptyName(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	task := pawl.Task[int, int]{Kind: "count"}
+	for name, o := range map[string]pawl.EnqueueOption{"WithID": pawl.WithID(""), "WithKey": pawl.WithKey("")} {
+		_, err := task.Enqueue(t.Context(), svc, 1, o)
+		late := task.Schedule(t.Context(), svc, "daily", pawl.Every(time.Hour), 1, o)
+		for _, err := range []error{err, late} {
+			if job.KindOf(err) != job.Invalid || !strings.Contains(fmt.Sprint(err), "pawl."+name+`("")`) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Who waits with a context that ends with a cause gets an error that is that of the context, too.
+func TestWaitEndsWithACause(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		svc := pawltest.Open(t)
+		h := enqueue(t, pawl.Task[int, int]{Kind: "count"}, svc, 1)
+		gone := errors.New("the browser is gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(gone) })
+		if _, err := h.Wait(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, gone) {
+			t.Errorf("after a cancel it is %v", err)
+		}
+		ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute, gone)
+		defer stop()
+		if _, err := h.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, gone) ||
+			!strings.Contains(err.Error(), "has not ended: it is PENDING") {
+			t.Errorf("after a timeout it is %v", err)
+		}
+	})
+}
+
 // What is nil and cannot be is an error that says so, wherever it is given.
 func TestNil(t *testing.T) {
 	svc := opened(t, sqlite.At(t.TempDir()))

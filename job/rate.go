@@ -62,7 +62,8 @@ func (v *validation) rate(l *Limit, key string) {
 	if !Rated(key) {
 		if l.Per != 0 {
 			v.add("per", l.Per.String(), "has no meaning here",
-				"give it for keys that begin with starts, launches, dials or releases")
+				"leave it out: only what systems do for programs, and what goes on after a block, has a rate, "+
+					"with keys that begin with starts, launches, dials or releases")
 		}
 		return
 	}

@@ -38,6 +38,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,7 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 	go func() { ended <- svc.Run(ctx) }()
 	stopped := false
 	stop = func() {
+		t.Helper()
 		if stopped {
 			return
 		}
@@ -99,19 +101,40 @@ func Start(t testing.TB, svc *pawl.Service) (stop func()) {
 
 // Work enqueues a job, runs the service until that job has ended, and returns its result. Its error
 // is that of [pawl.Handle.Wait]. Work is for a service that does not run. It waits for retries,
-// too.
+// too. The test fails if the job waits for nothing that comes by itself, such as for a handler that
+// was not registered, and says what it waits for.
 func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args A, options ...pawl.EnqueueOption) (
 	R, error,
 ) {
 	t.Helper()
+	var none R
+	if err := task.Declare(t.Context(), svc); err != nil { // its queue is there from then on
+		return none, err
+	}
 	h, err := task.Enqueue(t.Context(), svc, args, options...)
 	if err != nil {
-		var none R
 		return none, err
 	}
 	stop := Start(t, svc)
 	defer stop()
-	return h.Wait(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stuck := make(chan string, 1)
+	go func() {
+		why, _ := watch(ctx, svc, ofWork, func(jobs []job.Job) bool {
+			return !slices.ContainsFunc(jobs, func(j job.Job) bool { return j.ID == h.ID })
+		})
+		stuck <- why
+		if why != "" {
+			cancel()
+		}
+	}()
+	out, err := h.Wait(ctx)
+	cancel()
+	if why := <-stuck; why != "" {
+		t.Fatal(why)
+	}
+	return out, err
 }
 
 // Enqueued returns the arguments of the jobs of a task that have been enqueued and have not ended,
@@ -119,7 +142,11 @@ func Work[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R], args 
 func Enqueued[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R]) []A {
 	t.Helper()
 	var all []A
-	for _, j := range left(t, svc) {
+	jobs, err := left(t.Context(), svc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
 		if j.Kind != task.Kind {
 			continue
 		}
@@ -136,10 +163,15 @@ func Enqueued[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R]) [
 	return all
 }
 
-// How long Drain waits for jobs that stay as they are.
-const (
-	patience     = 5 * time.Second
-	whileBlocked = time.Minute // their conditions are tested now and then
+// A patience is how long jobs may stay as they are, and how often they are looked at.
+type patience struct{ blocked, look time.Duration }
+
+// still is how long jobs may stay as they are that no process has.
+const still = 5 * time.Second
+
+var (
+	ofDrain = patience{time.Minute, time.Second} // conditions are tested now and then
+	ofWork  = patience{job.MaxDelay, still}      // a job whose condition stays ends by itself
 )
 
 // Drain waits until every job has ended. The service must run: see [Start]. It waits for attempts
@@ -147,41 +179,51 @@ const (
 // nothing that comes by itself, such as jobs that are paused, and says what they wait for.
 func Drain(t testing.TB, svc *pawl.Service) {
 	t.Helper()
+	why, err := watch(t.Context(), svc, ofDrain, func(jobs []job.Job) bool { return len(jobs) == 0 })
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case why != "":
+		t.Fatal(why)
+	}
+}
+
+// watch waits until done is true of the jobs that have not ended. If they wait for nothing that
+// comes by itself, it says what they wait for.
+func watch(ctx context.Context, svc *pawl.Service, p patience, done func([]job.Job) bool) (stuck string, err error) {
 	wait, since, last := time.Millisecond, time.Now(), ""
 	for {
-		jobs := left(t, svc)
-		if len(jobs) == 0 {
-			return
+		jobs, err := left(ctx, svc)
+		if err != nil || done(jobs) {
+			return "", err
 		}
 		if now := marks(jobs); now != last {
 			wait, since, last = time.Millisecond, time.Now(), now
 		}
-		if time.Since(since) > bound(jobs, since) {
-			t.Fatal(stuck(t, svc, jobs))
+		if time.Since(since) > p.bound(jobs, since) {
+			return causes(ctx, svc, jobs)
 		}
 		select {
 		case <-time.After(wait):
-		case <-t.Context().Done():
-			t.Fatal(context.Cause(t.Context()))
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
 		}
-		wait = min(2*wait, time.Second)
+		wait = min(2*wait, p.look)
 	}
 }
 
 // left returns the jobs that have not ended, the oldest first.
-func left(t testing.TB, svc *pawl.Service) []job.Job {
-	t.Helper()
-	var all []job.Job
+func left(ctx context.Context, svc *pawl.Service) (all []job.Job, err error) {
 	open := job.Term{Field: "custody", Op: job.IsNot, Values: []string{"none"}}
 	q := store.Query{Sort: store.Oldest, Limit: 1000, Filter: job.Filter{open}}
 	for {
-		page, err := svc.Jobs().List(t.Context(), q)
+		page, err := svc.Jobs().List(ctx, q)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, page.Jobs...)
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return all
+			return all, nil
 		}
 	}
 }
@@ -196,32 +238,31 @@ func marks(jobs []job.Job) string {
 }
 
 // bound is how long jobs may stay as they are since a moment.
-func bound(jobs []job.Job, since time.Time) time.Duration {
-	most := patience
+func (p patience) bound(jobs []job.Job, since time.Time) time.Duration {
+	most := still
 	for i := range jobs {
 		switch j := &jobs[i]; j.Custody {
 		case job.Worker, job.Monitor:
 			return job.MaxDelay
 		case job.Recovery:
-			most = max(most, whileBlocked)
+			most = max(most, p.blocked)
 		case job.Gate:
-			most = max(most, j.Due.Sub(since)+patience)
+			most = max(most, j.Due.Sub(since)+still)
 		}
 	}
 	return most
 }
 
-// stuck says why jobs do not end.
-func stuck(t testing.TB, svc *pawl.Service, jobs []job.Job) string {
-	t.Helper()
+// causes says why jobs do not end.
+func causes(ctx context.Context, svc *pawl.Service, jobs []job.Job) (string, error) {
 	var b strings.Builder
 	b.WriteString("these jobs do not end:")
 	for i := range jobs[:min(len(jobs), 10)] { // the others stand behind them
-		v, err := svc.Jobs().View(t.Context(), jobs[i].ID)
+		v, err := svc.Jobs().View(ctx, jobs[i].ID)
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		fmt.Fprintf(&b, "\n%s, kind %s, is %s: %s", v.ID, v.Kind, v.State, v.Why)
 	}
-	return b.String()
+	return b.String(), nil
 }

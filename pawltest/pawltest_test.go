@@ -108,6 +108,18 @@ func (f *fatal) Fatal(args ...any) {
 	panic(f)
 }
 
+// failing returns with what call fails.
+func failing(t *testing.T, call func(*fatal)) (f *fatal) {
+	f = &fatal{T: t}
+	defer func() {
+		if p := recover(); p != nil && p != any(f) {
+			panic(p)
+		}
+	}()
+	call(f)
+	return f
+}
+
 // Drain fails with what jobs wait for.
 func TestDrainOfWhatWaits(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
@@ -118,19 +130,70 @@ func TestDrainOfWhatWaits(t *testing.T) {
 		if _, err := other.Enqueue(t.Context(), svc, letter{"ada"}); err != nil {
 			t.Fatal(err)
 		}
-		f := &fatal{T: t}
-		func() {
-			defer func() {
-				if p := recover(); p != nil && p != any(f) {
-					panic(p)
-				}
-			}()
-			pawltest.Drain(f, svc)
-		}()
+		f := failing(t, func(f *fatal) { pawltest.Drain(f, svc) })
 		if !strings.Contains(f.said, "these jobs do not end") || !strings.Contains(f.said, "kind unhandled, is PENDING: ") {
 			t.Errorf("it said %q", f.said)
 		}
 		t.Log(f.said)
+	})
+}
+
+// Work fails with what its job waits for, be it a handler, a turn or a task with a newer version.
+func TestWorkOfWhatWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		task  pawl.Task[letter, string]
+		limit int // of the kind
+		want  string
+	}{
+		"no handler": {pawl.Task[letter, string]{Kind: "unhandled"}, 1, "no live process claims jobs of kind unhandled"},
+		"no turn":    {mail, 0, "waits for its turn of kind/mail"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				svc := pawltest.Open(t)
+				mail.Handle(svc, func(context.Context, *pawl.Job[letter]) (string, error) { return "", nil })
+				if err := svc.Jobs().SetLimit(t.Context(), job.Limit{Key: "kind/mail", Most: c.limit}); err != nil {
+					t.Fatal(err)
+				}
+				f := failing(t, func(f *fatal) { _, _ = pawltest.Work(f, svc, c.task, letter{"ada"}) })
+				if !strings.Contains(f.said, "these jobs do not end") || !strings.Contains(f.said, c.want) {
+					t.Errorf("it said %q", f.said)
+				}
+			})
+		})
+	}
+}
+
+// Work runs a job with a queue of its own, one whose condition takes a day to clear, and one behind
+// another job.
+func TestWorkWaits(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		svc := pawltest.Open(t)
+		begin := time.Now()
+		svc.Tester("post", func(context.Context, map[string]string) error {
+			if time.Since(begin) < 24*time.Hour {
+				return errors.New("the post office is closed")
+			}
+			return nil
+		})
+		parcel := pawl.Task[letter, string]{Kind: "parcel", Queue: "parcels", Order: pawl.InOrder("to")}
+		parcel.Handle(svc, func(_ context.Context, j *pawl.Job[letter]) (string, error) {
+			if time.Since(begin) < 24*time.Hour {
+				return "", pawl.Block("the post office is closed", "post", nil)
+			}
+			return "to " + j.Args.To, nil
+		})
+		for range 2 {
+			if got, err := pawltest.Work(t, svc, parcel, letter{"ada"}); got != "to ada" || err != nil {
+				t.Errorf("it returned %q: %v", got, err)
+			}
+		}
+		if _, err := parcel.Enqueue(t.Context(), svc, letter{"bob"}, pawl.After(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := pawltest.Work(t, svc, parcel, letter{"bob"}); got != "to bob" || err != nil {
+			t.Errorf("it returned %q: %v", got, err)
+		}
 	})
 }
 
