@@ -167,7 +167,7 @@ func Enqueued[A, R any](t testing.TB, svc *pawl.Service, task pawl.Task[A, R]) [
 type patience struct{ blocked, look time.Duration }
 
 // still is how long jobs may stay as they are that no process has.
-const still = 5 * time.Second
+const still = 15 * time.Second
 
 var (
 	ofDrain = patience{time.Minute, time.Second} // conditions are tested now and then
