@@ -28,6 +28,9 @@ type shell struct {
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: it starts a shell on a terminal, and there pawl, some ten times")
+	}
 	dir := t.TempDir()
 	p := &shell{t, dir, filepath.Join(dir, "hold"), detector(t)}
 	p.write("hold", "")

@@ -75,3 +75,13 @@ func TestMachine(t *testing.T) {
 		t.Errorf("a folder that has lost its id is %q, %v", id, err)
 	}
 }
+
+// A system may name a machine without quotes.
+func TestMachineIsNoNumber(t *testing.T) {
+	for range 64 {
+		id, err := Machine(t.TempDir())
+		if err != nil || id[0] < 'a' {
+			t.Fatalf("%q, %v", id, err)
+		}
+	}
+}
