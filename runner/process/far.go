@@ -209,12 +209,15 @@ exec 3>&-
 // what it was asked: the account may have too many processes, or its files may be no larger.
 func hear(out string, batch []*order, code int, err error, as outcome) (list []*order) {
 	if err == nil {
-		said, by := strings.TrimSpace(out), ""
+		why := fmt.Sprintf("it ended with exit code %d", code)
 		if code > 128 {
-			by = fmt.Sprintf(" (signal %d, %v)", code-128, syscall.Signal(code-128))
+			why += fmt.Sprintf(" (signal %d, %v)", code-128, syscall.Signal(code-128))
 		}
-		err = &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("the shell of the host does not say what became "+
-			"of the launch: it ended with exit code %d%s, and has said only %q", code, by, said[max(0, len(said)-maxSaid):])}
+		if said := strings.TrimSpace(out); said != "" {
+			why += fmt.Sprintf(", and has said only %q", said[max(0, len(said)-maxSaid):])
+		}
+		err = &host.Trouble{Code: job.ShellBroken, Err: errors.New(
+			"the shell of the host does not say what became of the launch: " + why)}
 	}
 	tokens := make(map[string]*order, len(batch))
 	for _, o := range batch {

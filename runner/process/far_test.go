@@ -233,7 +233,7 @@ func TestAnswersThatAreLost(t *testing.T) {
 // launches meet the same, so it is trouble of the host that may clear.
 func TestShellAtItsLimits(t *testing.T) {
 	for limit, says := range map[string]string{
-		"ulimit -f 0": "(signal 25, file size limit exceeded)",
+		"ulimit -f 0":  "(signal 25, file size limit exceeded)",
 		"ulimit -n 11": "Too many open files",
 	} {
 		t.Run(limit, func(t *testing.T) {
