@@ -126,8 +126,8 @@ var Codes = []CodeInfo{
 	},
 	{
 		LaunchFailed, "STAGING_JOB or SUBMITTING_JOB: the program could not be started", false,
-		"check that the program is there, may be executed, and is for this machine; in a script also what its #! " +
-			"line asks for",
+		"check that the program is there, may be executed (no file system with noexec lets it), and is for this " +
+			"machine; in a script also what its #! line asks for",
 	},
 	{
 		ProgramFailed, "the program ended with an exit code other than 0", false,
