@@ -122,8 +122,11 @@ func (k *Kind) unsettled(ctx context.Context, r *engine.Run, err error) engine.O
 		return engine.Back()
 	}
 	unknown := "it is not known whether the program was started: "
-	if r.Job.State == job.Archiving {
+	switch {
+	case r.Job.State == job.Archiving:
 		unknown = "the program has ended, and what it left cannot be looked at: "
+	case !r.Job.Live: // nothing was launched
+		unknown = ""
 	}
 	if b := silent(&r.Job, err); b != nil {
 		b.Message = unknown + err.Error()

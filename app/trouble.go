@@ -250,7 +250,4 @@ func nameOf(in job.Input) string {
 	return "input " + in.From
 }
 
-func isLink(err error) bool {
-	_, ok := errors.AsType[*files.LinkError](err)
-	return ok
-}
+func isLink(err error) bool { return errors.As(err, new(*files.LinkError)) }

@@ -126,8 +126,8 @@ var Codes = []CodeInfo{
 	},
 	{
 		LaunchFailed, "STAGING_JOB or SUBMITTING_JOB: the program could not be started", false,
-		"check that the program is there, may be executed, and is for this machine; in a script also what its #! " +
-			"line asks for",
+		"check that the program is there, may be executed (no file system with noexec lets it), and is for this " +
+			"machine; in a script also what its #! line asks for",
 	},
 	{
 		ProgramFailed, "the program ended with an exit code other than 0", false,
@@ -230,7 +230,8 @@ var Codes = []CodeInfo{
 		"answer", true, "look at the load of the host, at its network, and at firewalls on the way"},
 	{AuthenticationFailed, "before anything is done on the host of a system: it takes none of the keys", true, "look " +
 		"whether host.user and host.identities of the system are right, whether the account has the public key in its " +
-		"authorized_keys, whether a certificate has run out, and whether the agent runs and has its keys"},
+		"authorized_keys, with no option before it that shuts you out (from=, expiry-time=), whether a certificate has run " +
+		"out, and whether the agent runs and has its keys; the log of its sshd says why it refuses a key"},
 	{FirstAuthenticationFailed, "the same, where this machine has never logged in with that account: it waits for a " +
 		"few minutes only", true, "as for AUTHENTICATION_FAILED; pawl systems check NAME tries the login"},
 	{
@@ -247,10 +248,13 @@ var Codes = []CodeInfo{
 	},
 	{
 		ConnectionLost, "while something was done on the host of a system: the connection broke off", true,
-		"look at the network, and whether the host was restarted",
+		"look at the network, whether the host was restarted, and at what ends sessions of the account there, such as " +
+			"its limits (ulimit -a)",
 	},
-	{ShellBroken, "before anything is done on the host of a system: the account's shell does not answer as a shell " +
-		"does", true, "log in by hand, and look at the login files and at the shell of the account"},
+	{ShellBroken, "any state: the shell of the account on the host of a system does not answer as a shell does, or " +
+		"cannot do what it is asked", true, "log in by hand, and look at the login files, the shell and the limits of the " +
+		"account (ulimit -a), and at what takes the place of a shell (ForceCommand in its sshd_config, command= in " +
+		"authorized_keys)"},
 	{
 		ToolsMissing, "before anything is done on the host of a system: it lacks programs that Pawl needs there", true,
 		"ask an administrator of the host to install the packages that the message names",

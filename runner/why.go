@@ -5,6 +5,9 @@ import (
 	"context"
 )
 
+// Over begins what [Why] says of a launch that is over.
+const Over = ": it is over: "
+
 // Why says for people why a launch has not begun, as the end of a sentence; "" if that is not
 // known.
 func Why(ctx context.Context, r Runner, h Handle) string {
@@ -13,12 +16,18 @@ func Why(ctx context.Context, r Runner, h Handle) string {
 		return ": " + err.Error()
 	}
 	s := all[0]
-	said := cmp.Or(s.Reason, s.Said)
+	said, hint := cmp.Or(s.Reason, s.Said), "it has left no word"
+	if s.End != nil && s.End.NotStarted != "" {
+		said = s.End.NotStarted
+	}
+	if r.Traits().Queues {
+		hint = "its node may not see the work folder"
+	}
 	switch {
 	case s.State == Queued && said != "":
 		return ": " + said
 	case s.State == Lost || s.State == Ended:
-		return ": it is over: " + cmp.Or(said, "its node may not see the work folder")
+		return Over + cmp.Or(said, hint)
 	}
 	return ""
 }

@@ -86,6 +86,8 @@ func CodeOf(err error) job.Code {
 		return job.FilesystemFull
 	case errors.Is(err, syscall.EDQUOT):
 		return job.DiskQuotaExceeded
+	case job.KindOf(err) == job.Unavailable:
+		return job.ConnectionLost
 	}
 	return ""
 }
@@ -206,8 +208,11 @@ func (t *Trial) program(ctx context.Context) {
 		t.broken(ctx, dir)
 		return
 	default:
-		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s%s", t.Wait, runner.Why(ctx, r, h)),
-			"look at shell and profile of the system: they may wait for something")
+		why, advice := runner.Why(ctx, r, h), "look at shell and profile of the system: they may wait for something"
+		if strings.HasPrefix(why, runner.Over) {
+			advice = "look at what the message names, and at the limits of the account there (ulimit -a)"
+		}
+		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s%s", t.Wait, why), advice)
 		return
 	}
 	out, _ := files.ReadFile(ctx, fsys, path.Join(dir, "stdout"), 64<<10)

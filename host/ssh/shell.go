@@ -134,9 +134,10 @@ func (h *Host) session(shell []string) (*connection.Session, error) {
 		err = script.Skip(s, nonce+"\n")
 	}
 	if err != nil {
+		lost := s.Lost(job.ShellBroken, err) // its last words come meanwhile
 		_ = s.Close()
-		return nil, s.Lost(job.ShellBroken,
-			fmt.Errorf("/bin/sh of %s ends before it has begun: %w", h.cfg.Address, err))
+		lost.Err = fmt.Errorf("/bin/sh of %s ends before it has begun%s: %w", h.cfg.Address, only(s.Said()), err)
+		return nil, lost
 	}
 	return s, nil
 }
@@ -158,6 +159,7 @@ func (h *Host) newShell() (*shell, error) {
 		s.fail(err)
 		return nil, err
 	}
+	stream.Hush() // of what its login files print
 	h.hung.end(h.ctx, s)
 	return s, nil
 }
@@ -213,7 +215,7 @@ func (s *shell) write() {
 			select {
 			case <-s.dead: // it has told more before it ended
 			case <-time.After(time.Second):
-				s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("write to its shell%s: %w", s.heard(), err)))
+				s.fails("write to its shell", err)
 			}
 			return
 		}
@@ -261,20 +263,34 @@ func (s *shell) read() {
 		}
 		seen = max(0, len(text)-64) // a mark may be there in part
 		if err != nil {
-			s.fail(s.stream.Lost(job.ShellBroken, fmt.Errorf("its shell has ended%s: %w", s.heard(), err)))
+			s.fails("its shell has ended", err)
 			return
 		}
 	}
 }
 
-// heard says what a shell has printed that has answered nothing: maybe why it lets nobody in.
+// fails ends the shell because of its stream. Its last words come beside the end of its output, so
+// they are read after that was waited for.
+func (s *shell) fails(what string, err error) {
+	lost := s.stream.Lost(job.ShellBroken, err)
+	lost.Err = fmt.Errorf("%s%s: %w", what, s.heard(), err)
+	s.fail(lost)
+}
+
+// heard says what a shell has printed that has answered nothing, and its last errors: maybe why it
+// lets nobody in, or why it ended.
 func (s *shell) heard() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if noise := bytes.TrimSpace(s.noise); len(noise) > 0 {
-		return fmt.Sprintf(", and has said only %q", noise)
+	return only(string(bytes.TrimSpace(s.noise)) + "\n" + s.stream.Said())
+}
+
+// only says what a shell has said, if it has said something.
+func only(said string) string {
+	if said = strings.TrimSpace(said); said == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(", and has said only %q", said)
 }
 
 // take moves the first request on by what has come: to its beginning, or to its end. It returns the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -129,6 +130,26 @@ func TestTroubles(t *testing.T) {
 		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand echo This account has no shell."}})
 		_, err := open(t, config(s)).Boot(t.Context())
 		isTrouble(t, err, job.ShellBroken, `"This account has no shell."`)
+	})
+	t.Run("no shell, and an error says why", func(t *testing.T) {
+		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand echo No logins today. >&2"}})
+		_, err := open(t, config(s)).Boot(t.Context())
+		isTrouble(t, err, job.ShellBroken, "No logins today.")
+		if _, err := exec.LookPath("ssh"); err != nil {
+			t.Skip(err)
+		}
+		m := masterOf(t, s)
+		login(t, m)
+		_, err = open(t, through(m)).Boot(t.Context())
+		isTrouble(t, err, job.ShellBroken, "No logins today.")
+	})
+	t.Run("a shell that ends", func(t *testing.T) {
+		s := testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"}) // its login files print something
+		h := open(t, config(s))
+		echo(t, h, "here")
+		// As dash does where it gets no process.
+		_, _, err := h.Run(t.Context(), "echo 'Cannot fork' >&2; kill -9 $$", nil)
+		isTrouble(t, err, job.ShellBroken, `has said only "Cannot fork`)
 	})
 	t.Run("a shell that does not begin", func(t *testing.T) {
 		s := testenv.SSHD(t, testenv.SSHOptions{Lines: []string{"ForceCommand printf 'Your code: '; exec sleep 1000"}})

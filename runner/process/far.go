@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host"
@@ -63,6 +64,7 @@ const (
 const (
 	maxOrders = 32        // launches in one request
 	maxText   = 256 << 10 // bytes of a script in it
+	maxSaid   = 300       // bytes of what it says that an error tells
 )
 
 // launchFar launches by the shell of the host, together with the others that wait.
@@ -82,9 +84,9 @@ func (r *Runner) launchFar(ctx context.Context, sh host.Shell, o *order) answer 
 
 // carryOut launches some orders.
 func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
-	out, _, err := sh.Run(ctx, readying(batch), nil)
+	out, code, err := sh.Run(ctx, readying(batch), nil)
 	crash.At("launch.readied")
-	ready := hear(string(out), batch, err, isReady)
+	ready := hear(string(out), batch, code, err, isReady)
 	var all sync.WaitGroup
 	for _, o := range ready {
 		all.Go(func() {
@@ -103,13 +105,16 @@ func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
 	crash.At("launch.linked")
 	armed := slices.DeleteFunc(ready, func(o *order) bool { return o.is.outcome != isArmed })
 	if len(armed) > 0 {
-		out, _, err = sh.Run(ctx, starting(armed), nil)
-		hear(string(out), armed, err, started)
+		out, code, err = sh.Run(ctx, starting(armed), nil)
+		hear(string(out), armed, code, err, started)
 	}
 	for _, o := range batch {
 		o.answer <- o.is
 	}
 }
+
+// heard has a request tell what the shell says of its errors: [hear] leaves out what it does not know.
+const heard = "exec 2>&1\n"
 
 // looking are functions that look at a name: whether it is there, and whether it is a folder in which
 // nothing can be seen.
@@ -135,7 +140,7 @@ ready() { # number in the request, folder, end of names, token, mark, words, scr
 // readying is the first request.
 func readying(batch []*order) string {
 	var b strings.Builder
-	b.WriteString(ready)
+	b.WriteString(heard + ready)
 	for i, part := range wrapperParts {
 		fmt.Fprintf(&b, "part%d=%s\n", i, spool.Quote(part))
 	}
@@ -166,7 +171,7 @@ var wrapperParts = spool.Parts(spool.MakeRoom + take + spool.Stay)
 // Its last part ends the subshell that would wait for the others.
 func starting(batch []*order) string {
 	var b strings.Builder
-	b.WriteString("path=$PATH; PATH=/usr/bin:/bin:/usr/local/bin:$PATH\nsync")
+	b.WriteString(heard + "path=$PATH; PATH=/usr/bin:/bin:/usr/local/bin:$PATH\nsync")
 	for _, o := range batch {
 		b.WriteString(" " + spool.Quote(o.Arming()))
 	}
@@ -200,10 +205,19 @@ exec 3>&-
 `
 
 // hear notes what a request says of its orders, and returns those that are as they should be. The
-// outcome of one of which it says nothing is open, because of err.
-func hear(out string, batch []*order, err error, as outcome) (list []*order) {
+// outcome of one of which it says nothing is open, because of err, or because the shell could not do
+// what it was asked: the account may have too many processes, or its files may be no larger.
+func hear(out string, batch []*order, code int, err error, as outcome) (list []*order) {
 	if err == nil {
-		err = errors.New("the shell of the host does not say what became of it")
+		why := fmt.Sprintf("it ended with exit code %d", code)
+		if code > 128 {
+			why += fmt.Sprintf(" (signal %d, %v)", code-128, syscall.Signal(code-128))
+		}
+		if said := strings.TrimSpace(out); said != "" {
+			why += fmt.Sprintf(", and has said only %q", said[max(0, len(said)-maxSaid):])
+		}
+		err = &host.Trouble{Code: job.ShellBroken, Err: errors.New(
+			"the shell of the host does not say what became of the launch: " + why)}
 	}
 	tokens := make(map[string]*order, len(batch))
 	for _, o := range batch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
@@ -221,6 +223,32 @@ func TestAnswersThatAreLost(t *testing.T) {
 				t.Errorf("launched again: %v", err)
 			}
 			if _, err := os.Stat(path.Join(p.Dir, "ran")); (err == nil) != tt.started {
+				t.Errorf("ran: %v", err)
+			}
+		})
+	}
+}
+
+// TestShellAtItsLimits: a shell that cannot do what it is asked says why, and starts nothing. Other
+// launches meet the same, so it is trouble of the host that may clear.
+func TestShellAtItsLimits(t *testing.T) {
+	for limit, says := range map[string]string{
+		"ulimit -f 0":  "(signal 25, file size limit exceeded)",
+		"ulimit -n 11": "Too many open files",
+	} {
+		t.Run(limit, func(t *testing.T) {
+			h := newShellHost(t, "/bin/sh", "-c", limit+"; exec /bin/sh -s")
+			b := newShellBench(t, h)
+			k, p := b.newJob(t, "echo ran >>ran")
+			_, err := b.runner.Launch(t.Context(), k, p)
+			trouble, ok := errors.AsType[*host.Trouble](err)
+			if !ok || trouble.Code != job.ShellBroken || !strings.Contains(err.Error(), says) {
+				t.Errorf("Launch: %v, want the trouble %s that says %q", err, job.ShellBroken, says)
+			}
+			if fate, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || fate.Started {
+				t.Errorf("Settle: %+v, %v", fate, err)
+			}
+			if _, err := os.Stat(path.Join(p.Dir, "ran")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("ran: %v", err)
 			}
 		})

@@ -109,6 +109,8 @@ type connection interface {
 // program does, or when the connection is lost.
 type session interface {
 	io.ReadWriter
+	// said is what has come from its standard error.
+	said() *tail
 	// kill asks the far side to kill the program and its process group, where that can be asked. It
 	// does not wait.
 	kill()

@@ -145,7 +145,7 @@ func (c *shared) open(ctx context.Context, command string, sftp bool) (_ session
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(c.ctx, stop)()
-	s := &muxed{of: c}
+	s := &muxed{of: c, words: &tail{}}
 	if s.control, err = c.master.control(ctx); err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (c *shared) open(ctx context.Context, command string, sftp bool) (_ session
 	var errs [3]error
 	theirs[0], s.in, errs[0] = os.Pipe()
 	s.out, theirs[1], errs[1] = os.Pipe()
-	theirs[2], errs[2] = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	s.err, theirs[2], errs[2] = os.Pipe()
 	err = errors.Join(errs[:]...)
 	if err == nil {
 		const noEscape = uint32(0xffffffff)
@@ -179,14 +179,16 @@ func (c *shared) open(ctx context.Context, command string, sftp bool) (_ session
 		s.end()
 		return nil, err
 	}
+	go io.Copy(s.words, s.err) //nolint:errcheck // it ends with the session
 	return s, nil
 }
 
 // muxed is a session of a master. It ends with its control connection.
 type muxed struct {
-	of      *shared
-	control control
-	in, out *os.File
+	of           *shared
+	control      control
+	in, out, err *os.File
+	words        *tail // what has come from err
 }
 
 func (s *muxed) begin(ctx context.Context, request []byte, files []*os.File) error {
@@ -204,6 +206,8 @@ func (s *muxed) begin(ctx context.Context, request []byte, files []*os.File) err
 
 func (s *muxed) Read(p []byte) (int, error) { return s.out.Read(p) }
 
+func (s *muxed) said() *tail { return s.words }
+
 func (s *muxed) Write(p []byte) (int, error) { return s.in.Write(p) }
 
 // kill does nothing: a master passes no signals on.
@@ -218,7 +222,7 @@ func (s *muxed) close() {
 
 func (s *muxed) end() {
 	s.control.Close()
-	for _, f := range []*os.File{s.in, s.out} {
+	for _, f := range []*os.File{s.in, s.out, s.err} {
 		f.Close()
 	}
 }

@@ -196,6 +196,8 @@ func (c *conn) open(ctx context.Context, command string, sftp bool) (session, er
 	}
 	in, err1 := s.StdinPipe()
 	out, err2 := s.StdoutPipe()
+	words := &tail{}
+	s.Stderr = words // sshd passes on none of a subsystem
 	err = errors.Join(err1, err2)
 	switch {
 	case err != nil:
@@ -208,16 +210,19 @@ func (c *conn) open(ctx context.Context, command string, sftp bool) (session, er
 		_ = s.Close()
 		return nil, err
 	}
-	return &channel{Reader: out, Writer: in, of: s}, nil
+	return &channel{Reader: out, Writer: in, of: s, words: words}, nil
 }
 
 // A channel is a session of a conn.
 type channel struct {
 	io.Reader
 	io.Writer
-	of   *ssh.Session
-	once sync.Once
+	of    *ssh.Session
+	words *tail
+	once  sync.Once
 }
+
+func (c *channel) said() *tail { return c.words }
 
 func (c *channel) kill() { _ = c.of.Signal(ssh.SIGKILL) }
 

@@ -98,6 +98,12 @@ func (s *Session) Close() error {
 // before 7.9 does not listen, and a [Master] passes nothing on. It does not wait.
 func (s *Session) Kill() { s.kill() }
 
+// Said returns the end of what the program has written to its standard error: maybe why it ended.
+func (s *Session) Said() string { return s.said().String() }
+
+// Hush forgets what the program has written to its standard error so far.
+func (s *Session) Hush() { s.said().reset() }
+
 // Gone is closed when the connection is lost or closed.
 func (s *Session) Gone() <-chan struct{} { return s.line.done() }
 
