@@ -202,17 +202,24 @@ func (t *Trial) program(ctx context.Context) {
 	defer func() {
 		r.Kill(context.WithoutCancel(ctx), h, 0) //nolint:errcheck // it ends by itself after ten minutes
 	}()
-	switch t.await(ctx, begun, told) {
+	why := ""
+	over := func() bool {
+		why = runner.Why(ctx, r, h)
+		return strings.HasPrefix(why, runner.Over)
+	}
+	switch t.await(ctx, begun, told, over) {
 	case "begun":
 	case "told":
 		t.broken(ctx, dir)
 		return
+	case "over":
+		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun%s", why),
+			"look at what the message names, and at the limits of the account there (ulimit -a)")
+		return
 	default:
-		why, advice := runner.Why(ctx, r, h), "look at shell and profile of the system: they may wait for something"
-		if strings.HasPrefix(why, runner.Over) {
-			advice = "look at what the message names, and at the limits of the account there (ulimit -a)"
-		}
-		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s%s", t.Wait, why), advice)
+		over()
+		t.fail(job.CheckLaunch, job.LaunchFailed, fmt.Errorf("the program has not begun within %s%s", t.Wait, why),
+			"look at shell and profile of the system: they may wait for something")
 		return
 	}
 	out, _ := files.ReadFile(ctx, fsys, path.Join(dir, "stdout"), 64<<10)
@@ -236,7 +243,7 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	t.Check.OK(job.CheckEnd, "SIGTERM ended it")
 	ended := time.Now()
-	if t.await(ctx, nil, told) != "told" {
+	if t.await(ctx, nil, told, nil) != "told" {
 		t.fail(job.CheckTold, "", fmt.Errorf("no message came within %s", t.Wait),
 			"look at the file system of the work folder: ends would be noticed once in a minute only")
 		return
@@ -262,10 +269,13 @@ func lastLine(b []byte) string {
 	return strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "?")
 }
 
-// await waits until the program has "begun", or its end is "told"; empty: neither comes.
-func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan []runner.Notice) string {
-	late := time.NewTimer(t.Wait)
+// await waits until the program has "begun", or its end is "told"; empty: neither comes. Nobody tells
+// of a launcher that gave up: with over, which looks, it may also be "over".
+func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan []runner.Notice, over func() bool,
+) string {
+	late, look := time.NewTimer(t.Wait), time.NewTicker(t.Wait/10)
 	defer late.Stop()
+	defer look.Stop()
 	for begun != nil || told != nil {
 		select {
 		case e, ok := <-begun:
@@ -283,6 +293,10 @@ func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan 
 				if n.Key.Job == t.id && n.End != nil {
 					return "told"
 				}
+			}
+		case <-look.C:
+			if over != nil && over() {
+				return "over"
 			}
 		case <-late.C:
 			return ""

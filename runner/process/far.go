@@ -113,7 +113,8 @@ func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
 	}
 }
 
-// heard has a request tell what the shell says of its errors: [hear] leaves out what it does not know.
+// heard has a request tell what the shell says of its errors: [hear] leaves out what it does not
+// know.
 const heard = "exec 2>&1\n"
 
 // looking are functions that look at a name: whether it is there, and whether it is a folder in which
@@ -205,8 +206,8 @@ exec 3>&-
 `
 
 // hear notes what a request says of its orders, and returns those that are as they should be. The
-// outcome of one of which it says nothing is open, because of err, or because the shell could not do
-// what it was asked: the account may have too many processes, or its files may be no larger.
+// outcome of one of which it says nothing is open, because of err, or because the shell could not
+// do what it was asked: the account may have too many processes, or its files may be no larger.
 func hear(out string, batch []*order, code int, err error, as outcome) (list []*order) {
 	if err == nil {
 		why := fmt.Sprintf("it ended with exit code %d", code)
