@@ -263,7 +263,8 @@ func Machine(dir string) (string, error) {
 	}
 	var id [6]byte
 	rand.Read(id[:])
-	id[0] |= 0xc0 // a letter comes first: written in a document, it is no number of YAML such as 0123e4567890
+	// A letter comes first: written in a document it is no number of YAML, such as 0123e4567890.
+	id[0] |= 0xc0
 	f, err := os.CreateTemp(dir, ".machine-*") // 0600
 	if err != nil {
 		return "", job.Errorf(job.Unavailable, "machine id: %w", err)
