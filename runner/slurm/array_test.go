@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 )
 
 // A task is a launch that was submitted with others.
@@ -343,5 +345,27 @@ func TestTheControllerForgetsAnArray(t *testing.T) {
 	}
 	for i, o := range list {
 		b.accounted(t, i, o)
+	}
+}
+
+// A script that fails before its first word has started nothing: what Slurm says of it is told.
+func TestAScriptThatCannotBegin(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "touch ran")
+	p.Resources.Options = []string{"--hold"}
+	h := b.launch(t, k, p)
+	if err := os.MkdirAll(spool.NamesOf(k, p.Dir, h.Token).Own("log"), 0o755); err != nil { // it logs there
+		t.Fatal(err)
+	}
+	b.do(t, "scontrol", "release", idOf(t, b, h))
+	s := b.ended(t, task{handle: h})
+	if s.State != runner.Ended || !strings.Contains(s.End.NotStarted, "is FAILED (NonZeroExitCode), exit code 2") {
+		t.Errorf("%+v, %+v", s, s.End)
+	}
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := os.Stat(p.Dir + "/ran"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("ran: %v", err)
 	}
 }
