@@ -83,7 +83,7 @@ func (k *Kind) unlaunched(ctx context.Context, s *program) error {
 		if space, _ := r.space(ctx); space.ReadOnly {
 			of = syscall.EROFS
 		}
-		return k.full(ctx, r, fmt.Errorf("its launcher gave up: %w", of))
+		return k.full(ctx, r, fmt.Errorf(runner.GaveUp+"%w", of))
 	}
 	return nil
 }

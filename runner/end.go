@@ -56,19 +56,22 @@ type End struct {
 	NotStarted string `json:"not_started,omitempty"`
 }
 
+// GaveUp begins NotStarted of a launch whose launcher gave up before it took it.
+const GaveUp = "its launcher gave up: "
+
 // CannotFork is NotStarted where the machine had no process for the program: the account may have
 // no more (ulimit -u), or there is no memory.
-const CannotFork = "its launcher gave up: cannot fork"
+const CannotFork = GaveUp + "cannot fork"
 
 // NoRoom is NotStarted where a file system had no room for what a launch leaves, or could only be
 // read. [NoRoomIn] and a folder follow, if that is not on the file system of the jobs' folders.
-const NoRoom = "its launcher gave up: no room"
+const NoRoom = GaveUp + "no room"
 
 // NoRoomIn stands between [NoRoom] and a folder.
 const NoRoomIn = " in "
 
 // OverQuota is NotStarted where the user may use no more of a file system.
-const OverQuota = "its launcher gave up: disk quota exceeded"
+const OverQuota = GaveUp + "disk quota exceeded"
 
 // RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
 const RanAgain = "the scheduler ran it again"

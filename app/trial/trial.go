@@ -205,7 +205,7 @@ func (t *Trial) program(ctx context.Context) {
 	why := ""
 	over := func() bool {
 		why = runner.Why(ctx, r, h)
-		return strings.HasPrefix(why, runner.Over)
+		return strings.HasPrefix(why, runner.Over+runner.GaveUp) // of a program that ended somebody tells
 	}
 	switch t.await(ctx, begun, told, over) {
 	case "begun":

@@ -304,7 +304,7 @@ func (s *Spool) GaveUp(ctx context.Context, h runner.Handle, dir, boot, said str
 		why = runner.NoRoom
 	default:
 		why = cmp.Or(why, "it said nothing more: it was killed, or the file system was full")
-		why = "its launcher gave up: " + strings.ToValidUTF8(why[:min(len(why), 250)], "")
+		why = runner.GaveUp + strings.ToValidUTF8(why[:min(len(why), 250)], "")
 	}
 	return &runner.End{Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(), NotStarted: why}
 }
