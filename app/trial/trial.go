@@ -47,9 +47,12 @@ const (
 	maxSkew    = time.Minute // by which the clock of a system may be wrong
 	maxTrial   = time.Hour   // after which nobody works any more in the folder of one
 	trialGrace = 5 * time.Second
-	// trialProgram reads a file that was written from here: a node may not see it.
+	// trialProgram reads a file that was written from here: a node may not see it. Programs among the
+	// inputs of a job can start only where the file system lets files be executed.
 	trialProgram = `read -r id <../probe && [ "$id" = "$0" ] || { echo "it does not see the work folder"; exit 1; } >&2
-echo "$$${SLURMD_NODENAME:+ on node $SLURMD_NODENAME, which sees the work folder}"; : >begun; exec sleep 600`
+echo '#!/bin/sh' >x; chmod +x x
+./x 2>/dev/null && but= || but="; files of the work folder cannot be executed (noexec): give them to an interpreter, such as [sh, x.sh]"
+echo "$$${SLURMD_NODENAME:+ on node $SLURMD_NODENAME, which sees the work folder}$but"; : >begun; exec sleep 600`
 )
 
 // Run tries all from the work folder on.

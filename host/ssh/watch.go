@@ -25,7 +25,7 @@ import (
 // second.
 const looking = `{ no() { if [ -e "$1" ]; then echo P; else echo N; fi; exit; }
 cd %[1]s 2>/dev/null || no %[1]s
-PATH=/usr/bin:/bin:$PATH IFS=/ last= i=0 often=100
+PATH=/usr/bin:/bin:$PATH IFS=/ last= i=0 often=25
 if [ -p .bell ] && command exec 7<>.bell; then
 	often=5
 	(while [ -e /proc/$$/fd/7 ] && sleep 1; do echo; done) </dev/null >&7 2>/dev/null &
@@ -42,7 +42,7 @@ while [ . -ef %[1]s ]; do
 	elif [ $i -gt $often ]; then
 		i=1; printf '/\000\000' || exit
 	fi
-	if [ $often = 5 ]; then read -r ring <&7; else sleep 0.04; fi
+	if [ $often = 5 ]; then read -r ring <&7; else sleep 0.2; fi
 done; exit
 }
 `
@@ -52,8 +52,9 @@ const (
 	maxNames   = 16384       // how many names wait for a slow reader
 )
 
-// Watch looks at a folder every 50 ms, in a session of its own. It does not tell a name that came
-// and went between two looks.
+// Watch looks at a folder five times a second, in a session of its own, or when its [host.Bell]
+// rings. It does not tell a name that came and went between two looks. Each look without a bell is
+// a process on the far machine, which may be the login node of many.
 func (h *Host) Watch(ctx context.Context, dir string) (<-chan host.Event, error) {
 	if err := errors.Join(ctx.Err(), files.Check(dir)); err != nil {
 		return nil, err

@@ -159,7 +159,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"slurm":     startSlurm,
 			"slurmdown": toSlurm(func(s *testenv.Scheduler, _ testing.TB) { s.StopController() }),
 			"slurmup":   toSlurm((*testenv.Scheduler).StartController),
-			"fulldisk":  fullDisk,
+			"workdisk":  workDisk,
 			"fill":      fill,
 			"says":      says,
 		},
@@ -370,19 +370,27 @@ func replaceKey(ts *testscript.TestScript, neg bool, args []string) {
 	sayKey(ts, args[0], all.of[args[0]])
 }
 
-// fullDisk puts a file system without room where the work folder of a server is: fulldisk NAME.
-func fullDisk(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: fulldisk NAME")
+// workDisk puts a file system of its own where the work folder of a server is: workdisk NAME full
+// has no room, and workdisk NAME noexec executes nothing.
+func workDisk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || args[1] != "full" && args[1] != "noexec" {
+		ts.Fatalf("usage: workdisk NAME full|noexec")
 	}
 	all := ts.Value(serversOf{}).(sshServers)
 	s := all.of[args[0]]
-	ts.Check(syscall.Mount("tmpfs", s.Work, "tmpfs", 0, fmt.Sprintf("size=1m,uid=%d,gid=%d", s.UID, s.GID)))
+	var flags uintptr
+	if args[1] == "noexec" {
+		flags = syscall.MS_NOEXEC
+	}
+	ts.Check(syscall.Mount("tmpfs", s.Work, "tmpfs", flags, fmt.Sprintf("size=1m,uid=%d,gid=%d", s.UID, s.GID)))
 	all.tb.Cleanup(func() {
 		if err := syscall.Unmount(s.Work, syscall.MNT_DETACH); err != nil {
 			all.tb.Error(err)
 		}
 	})
+	if args[1] == "noexec" {
+		return
+	}
 	if err := os.WriteFile(filepath.Join(s.Work, "large"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		ts.Fatalf("it is not full: %v", err)
 	}
