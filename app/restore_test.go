@@ -62,12 +62,12 @@ func (d postgresDatabase) open(h *house) (store.Store, error) {
 }
 
 func (d postgresDatabase) save(h *house) {
-	d.server.Psql(h.T, "postgres", "-c", fmt.Sprintf("create database %s_saved template %s", d.name, d.name))
+	d.server.CreateDatabase(h.T, d.name+"_saved", d.name)
 }
 
 func (d postgresDatabase) restore(h *house) {
 	d.server.Psql(h.T, "postgres", "-c", fmt.Sprintf("drop database %s with (force)", d.name))
-	d.server.Psql(h.T, "postgres", "-c", fmt.Sprintf("create database %s template %s_saved", d.name, d.name))
+	d.server.CreateDatabase(h.T, d.name, d.name+"_saved")
 }
 
 // closed closes the store of a house whose service has stopped, and opens it again after f.
@@ -170,7 +170,7 @@ func TestRestore(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) {
 		server := testenv.Postgres(t)
 		d := postgresDatabase{server, "restored"}
-		server.Psql(t, "postgres", "-c", "create database restored")
+		server.CreateDatabase(t, "restored", "")
 		t.Cleanup(func() {
 			server.Psql(t, "postgres", "-c", "drop database if exists restored with (force)")
 			server.Psql(t, "postgres", "-c", "drop database if exists restored_saved with (force)")

@@ -204,7 +204,7 @@ func newClocked(t *testing.T) string {
 	t.Helper()
 	server := testenv.Postgres(t)
 	name := "clocked_" + job.NewID().Short()
-	server.Psql(t, "postgres", "-c", "create database "+name+" template "+model(t, server))
+	server.CreateDatabase(t, name, model(t, server))
 	dsn := server.DSN(name)
 	grant(t, dsn)
 	return dsn
@@ -240,7 +240,7 @@ func model(t *testing.T, server *testenv.Server) string {
 	modelled.Lock()
 	defer modelled.Unlock()
 	if modelled.name == "" {
-		server.Psql(t, "postgres", "-c", "create database clocked_model")
+		server.CreateDatabase(t, "clocked_model", "")
 		furnish(t, server.DSN("clocked_model"))
 		modelled.name = "clocked_model"
 	}

@@ -56,7 +56,7 @@ func ownServer(t *testing.T) (server *testenv.Server, dsn string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	server.Psql(t, "postgres", "-c", "create database jobs")
+	server.CreateDatabase(t, "jobs", "")
 	dsn = server.DSN("jobs")
 	migrate(t, dsn, "")
 	return server, dsn
@@ -428,7 +428,7 @@ func TestStandby(t *testing.T) {
 			t.Cleanup(server.Stop)
 			replacement := clocked(t)
 			database := parsed(t, replacement).Database
-			server.Psql(t, "postgres", "-c", "create database "+database)
+			server.CreateDatabase(t, database, "")
 			dsn := server.DSN(database)
 			furnish(t, dsn)
 			grant(t, dsn)

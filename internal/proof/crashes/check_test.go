@@ -229,9 +229,7 @@ func copied(t *testing.T, h *harness) *round {
 	if h.server != nil { // it goes with the server: to drop it takes longer than the test
 		name := fmt.Sprintf("copy_%d", copies.Add(1))
 		r.dsn = h.server.DSN(name)
-		if err := h.admin(t.Context(), "CREATE DATABASE "+name+" TEMPLATE round_1_1"); err != nil {
-			t.Fatal(err)
-		}
+		h.server.CreateDatabase(t, name, "round_1_1")
 	}
 	return r
 }
