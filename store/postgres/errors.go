@@ -29,8 +29,10 @@ const (
 	codeUndefinedTable    = "42P01"
 	codeUndefinedFunction = "42883"
 	codeNoSchema          = "3F000"
+	codeNoDatabase        = "3D000"
 	codeNoRight           = "42501"
 	codeProtocol          = "08P01"
+	classLogin            = "28" // the role is not there, its password is wrong, or the server does not let it in
 )
 
 // codeOf returns the code with which PostgreSQL refused a statement; empty: it did not.
@@ -95,6 +97,12 @@ func classify(err error) error {
 			"leads to a standby, have the pooler lead to the primary: %w", err)
 	case code == codeUndefinedTable || code == codeNoSchema:
 		return job.Errorf(job.Unavailable, "database: the schema is not there: pawl migrate makes it: %w", err)
+	case code == codeNoDatabase:
+		return job.Errorf(job.Unavailable,
+			"database: there is none of that name: make it (createdb), or name another: %w", err)
+	case strings.HasPrefix(code, classLogin):
+		return job.Errorf(job.Unavailable,
+			"database: look at role and password of its URL, and at pg_hba.conf of the server: %w", err)
 	case code == codeNoRight:
 		return job.Errorf(job.Unavailable,
 			"database: the role may not do this; docs/operations/postgresql.md lists the rights that it needs: %w", err)
@@ -132,6 +140,6 @@ func cutOff(err error) bool {
 		return false
 	}
 	code := codeOf(err)
-	return code == "" || standby(code) || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") ||
-		strings.HasPrefix(code, "57P0")
+	return code == "" || standby(code) || code == codeNoDatabase || strings.HasPrefix(code, classLogin) ||
+		strings.HasPrefix(code, "08") || strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57P0")
 }

@@ -2,15 +2,47 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
+
+// What the server refuses is told with what to do about it.
+func TestOpenRefused(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	name := "/" + parsed(t, dsn).Database
+	for want, at := range map[string]string{
+		"make it (createdb)":        strings.Replace(dsn, name, "/nosuch", 1),
+		"look at role and password": strings.Replace(dsn, "//postgres:", "//postgres:not", 1),
+		"pawl migrate":              dsn,
+	} {
+		if _, err := postgres.Open(t.Context(), at, postgres.Options{}); job.KindOf(err) != job.Unavailable ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if want == "pawl migrate" {
+			continue
+		}
+		m, err := postgres.NewMigrator(at, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Up(t.Context()); job.KindOf(err) != job.Unavailable || !strings.Contains(err.Error(), want) {
+			t.Errorf("migrate: %v, want %s", err, want)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // A transaction of others that has enqueued a job is named when it has been open for too long, and
 // no other one is.
