@@ -170,19 +170,22 @@ func TestGoesOnFromItsCheckpoint(t *testing.T) {
 	})
 }
 
-// What a handler says of its progress is text, and short.
+// What a handler says of its progress is text, and short, and no count is below 0.
 func TestProgressIsText(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		svc := pawltest.Open(t)
 		task := pawl.Task[string, string]{Kind: "say"}
 		task.Handle(svc, func(ctx context.Context, j *pawl.Job[string]) (string, error) {
-			j.Progress(1, 2, j.Args)
+			j.Progress(-1, -2, j.Args)
 			if err := j.Checkpoint(ctx, 1); err != nil { // it has been written then
 				return "", err
 			}
 			v, err := svc.Jobs().View(ctx, j.ID())
 			if err != nil {
 				return "", err
+			}
+			if p := v.Progress; p.Done != 0 || p.Total != 0 {
+				t.Errorf("%d of %d", p.Done, p.Total)
 			}
 			return v.Progress.What, nil
 		})

@@ -58,7 +58,11 @@ func claimTries() map[string][]try {
 		},
 	}
 	all["snooze-claims"] = []try{{body: `{"jobs":[{held, "delay": "-5m"}]}`, header: asWorker, status: 422}}
-	all["progress-claims"] = []try{{body: `{"jobs":[{held, "total": 100}]}`, header: asWorker, status: 422}}
+	all["progress-claims"] = []try{
+		{body: `{"jobs":[{held, "total": 100}]}`, header: asWorker, status: 422},
+		{body: `{"jobs":[{held, "done": -1}]}`, header: asWorker, status: 422},
+		{body: `{"jobs":[{held, "done": 1, "total": -1}]}`, header: asWorker, status: 422},
+	}
 	for verb, of := range reportTries {
 		all[verb+"-claims"] = append(all[verb+"-claims"], []try{
 			{body: `{"jobs":[{held` + of[0] + `}]}`, header: asWorker, status: 200},

@@ -178,6 +178,9 @@ func Release(h Held) Report {
 
 // Progress reports how far a run has come.
 func Progress(h Held, p job.Progress) (Report, error) {
+	if p.Done < 0 || p.Total < 0 {
+		return Report{}, wrong("done", "", "is below 0, or total is", "count from 0; a total that is not known is 0")
+	}
 	return keep(h, "progress", func(w *Work) { w.Progress, w.Epoch = &p, h.Epoch }), checkMessage("what", p.What)
 }
 

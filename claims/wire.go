@@ -72,10 +72,10 @@ type ProgressReport struct {
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
 	// How much is done.
-	Done *int64 `json:"done" nullable:"false" example:"40"`
+	Done *int64 `json:"done" nullable:"false" minimum:"0" example:"40"`
 
 	// Of how much; missing: that is not known.
-	Total int64 `json:"total,omitempty"`
+	Total int64 `json:"total,omitempty" minimum:"0"`
 
 	// What is done now, for people.
 	What string `json:"what,omitempty" maxLength:"255" example:"sending"`

@@ -85,10 +85,11 @@ func (t *TaskRun) quiet() error {
 const progressEvery = time.Second
 
 // Progress tells people how far the handler has come. Only the newest is kept. The store is told
-// once a second at most. Like [TaskRun.Heartbeat] it says that the handler goes on.
+// once a second at most. Counts below 0 are 0. Like [TaskRun.Heartbeat] it says that the handler
+// goes on.
 func (t *TaskRun) Progress(p job.Progress) {
 	t.beat()
-	p.What = job.Text(job.Shorten(p.What, job.MaxWhat))
+	p.What, p.Done, p.Total = job.Text(job.Shorten(p.What, job.MaxWhat)), max(p.Done, 0), max(p.Total, 0)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.work.Progress, t.work.Epoch = &p, t.Job.Epoch
