@@ -104,7 +104,7 @@ func (e *Engine) payer(ctx context.Context) error {
 	}
 }
 
-// awaitMore waits until more is owed that cannot wait, or until [store.Lull] is over.
+// awaitMore waits until more is owed that cannot wait, or until [store.FollowUpDelay] is over.
 func (e *Engine) awaitMore(ctx context.Context) {
 	select {
 	case <-ctx.Done():

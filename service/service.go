@@ -232,8 +232,8 @@ type Submission struct {
 type Tx interface {
 	// Submit inserts jobs. Workers are told once it commits.
 	Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, error)
-	// Finish decides that a worker's job ends with a result. The error is of kind Fenced if the worker
-	// does not have the job in this epoch, or somebody has canceled it.
+	// Finish decides that a worker's job ends with a result. The error is of kind Fenced if the
+	// worker does not have the job in this epoch, or somebody has canceled it.
 	Finish(ctx context.Context, tenant string, id job.ID, epoch int64, result json.RawMessage) error
 	// Rollback ends it, unless it has ended.
 	Rollback(ctx context.Context)
