@@ -152,7 +152,7 @@ func (s *Service) start() {
 	}
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Queues: c.Queues, Machine: c.Machine,
-		Blocks: s.blocks, Policy: s.policy, Heard: func(lines []job.QueueKind) { s.desk.Heard(lines) }, Log: c.Log,
+		Blocks: s.blocks, Policy: s.policy, Heard: func(where []job.QueueKind) { s.desk.Heard(where) }, Log: c.Log,
 		Options: c.Options,
 	})
 	s.desk = claims.New(claims.Config{
