@@ -267,7 +267,7 @@ func (s *Service) SubmitAll(ctx context.Context, sub Submission) ([]store.Submit
 func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec, jobs []store.New) (
 	[]store.Submitted, error,
 ) {
-	queues, err := s.checkPlaces(ctx, specs, jobs)
+	queues, err := s.checkDocuments(ctx, specs, jobs)
 	if err != nil {
 		return nil, err
 	}
