@@ -29,7 +29,9 @@ type Filter []Term
 
 // A Term is one condition of a [Filter].
 type Term struct {
-	Field  string // one of [FilterFields], or [LabelField] and a label's key, or [ArgsField] and an argument
+	// Field is one of [FilterFields], or [LabelField] and a label's key, or [ArgsField] and an
+	// argument.
+	Field  string
 	Op     Op
 	Values []string // a time is RFC 3339 in UTC
 
