@@ -66,8 +66,8 @@ func New(c Config) *Desk {
 	}
 }
 
-// Heard is told of lines where jobs became ready: see [engine.Config].
-func (d *Desk) Heard(lines []job.QueueKind) { d.waiting.announce(lines) }
+// Heard is told of the queues and kinds where jobs became ready: see [engine.Config].
+func (d *Desk) Heard(where []job.QueueKind) { d.waiting.announce(where) }
 
 // Bounds of what workers ask for.
 const (
@@ -282,7 +282,7 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 	if err := d.check(ctx, &a); err != nil {
 		return Claim{}, err
 	}
-	w := d.waiting.join(a.lines())
+	w := d.waiting.join(a.where())
 	defer w.leave()
 	mode, err := d.begin(ctx, session, &a)
 	if err != nil {
@@ -331,15 +331,15 @@ func (d *Desk) Claim(ctx, wait context.Context, session job.ID, a Ask) (Claim, e
 
 func (a *Ask) lease() time.Duration { return time.Duration(a.Lease) }
 
-// lines are the lines from which a claims.
-func (a *Ask) lines() []job.QueueKind {
-	lines := make([]job.QueueKind, 0, len(a.Queues)*len(a.Kinds))
+// where returns the queues and kinds from which a claims.
+func (a *Ask) where() []job.QueueKind {
+	where := make([]job.QueueKind, 0, len(a.Queues)*len(a.Kinds))
 	for _, q := range a.Queues {
 		for _, k := range a.Kinds {
-			lines = append(lines, job.QueueKind{Queue: q, Kind: k})
+			where = append(where, job.QueueKind{Queue: q, Kind: k})
 		}
 	}
-	return lines
+	return where
 }
 
 // patience is how long a claim waits at most: then the worker is heard of again in time.

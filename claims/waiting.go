@@ -20,43 +20,43 @@ type waiting struct {
 
 	mu    sync.Mutex
 	first []*waiter              // guarded by mu: those that came first are first
-	heard map[job.QueueKind]bool // guarded by mu: the lines that it listens to
+	heard map[job.QueueKind]bool // guarded by mu: the queues and kinds that it listens to
 }
 
-// maxLines is how many lines it listens to, also after the last claim from them.
-const maxLines = 1000
+// maxListened is how many queues and kinds it listens to, also after the last claim from them.
+const maxListened = 1000
 
 // A waiter is a claim.
 type waiter struct {
 	in    *waiting
-	lines []job.QueueKind
-	woken chan struct{} // buffers one
+	where []job.QueueKind // whose jobs it may claim
+	woken chan struct{}   // buffers one
 }
 
 // join adds a claim. Announcements count from then on.
-func (in *waiting) join(lines []job.QueueKind) *waiter {
-	w := &waiter{in: in, lines: lines, woken: make(chan struct{}, 1)}
+func (in *waiting) join(where []job.QueueKind) *waiter {
+	w := &waiter{in: in, where: where, woken: make(chan struct{}, 1)}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.first = append(in.first, w)
 	fresh := false
-	for _, l := range lines {
-		fresh = fresh || !in.heard[l]
+	for _, at := range where {
+		fresh = fresh || !in.heard[at]
 	}
 	if !fresh {
 		return w
 	}
-	if in.heard == nil || len(in.heard)+len(lines) > maxLines {
+	if in.heard == nil || len(in.heard)+len(where) > maxListened {
 		in.heard = map[job.QueueKind]bool{}
 	}
 	for _, x := range in.first {
-		for _, l := range x.lines {
-			in.heard[l] = true
+		for _, at := range x.where {
+			in.heard[at] = true
 		}
 	}
 	all := make([]job.QueueKind, 0, len(in.heard))
-	for l := range in.heard {
-		all = append(all, l)
+	for at := range in.heard {
+		all = append(all, at)
 	}
 	in.listen(all)
 	return w
@@ -69,18 +69,18 @@ func (w *waiter) leave() {
 	w.in.mu.Unlock()
 	select {
 	case <-w.woken:
-		w.in.announce(w.lines)
+		w.in.announce(w.where)
 	default:
 	}
 }
 
-// announce wakes the first claim of each line that has not been woken yet.
-func (in *waiting) announce(lines []job.QueueKind) {
+// announce wakes, for each queue and kind, the first claim that has not been woken yet.
+func (in *waiting) announce(where []job.QueueKind) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for _, l := range lines {
+	for _, at := range where {
 		for _, w := range in.first {
-			if slices.Contains(w.lines, l) && w.wake() {
+			if slices.Contains(w.where, at) && w.wake() {
 				break
 			}
 		}
@@ -105,7 +105,7 @@ func (w *waiter) took(all bool) {
 	w.in.mu.Lock()
 	w.in.first = slices.DeleteFunc(w.in.first, func(x *waiter) bool { return x == w })
 	w.in.mu.Unlock()
-	w.in.announce(w.lines)
+	w.in.announce(w.where)
 }
 
 // Why a wait is over.

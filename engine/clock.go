@@ -104,7 +104,7 @@ func (e *Engine) payer(ctx context.Context) error {
 	}
 }
 
-// awaitMore waits until more is owed that cannot wait, or until [store.Lull] is over.
+// awaitMore waits until more is owed that cannot wait, or until [store.FollowUpDelay] is over.
 func (e *Engine) awaitMore(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -178,7 +178,7 @@ func (e *Engine) payOff(ctx context.Context, pay func(context.Context) (int, sto
 
 // expirer takes the jobs of sessions that died: when it starts, and when renewals say so. A dead
 // process may also have taken debts, timers and wake-ups with it. The store tells of all of these,
-// also for lines that nobody serves here.
+// also for queues and kinds that nobody serves here.
 func (e *Engine) expirer(ctx context.Context) error {
 	for {
 		n, eff, err := call(ctx, e, "expire", e.cfg.Store.Expire)

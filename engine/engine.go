@@ -69,8 +69,8 @@ type Config struct {
 	// Policy returns the policy by which j waits when b blocks it. A nil function takes the policy
 	// of b.
 	Policy func(j *job.Job, b *job.Block) job.Policy
-	// Heard is told of ready jobs at the lines that [Engine.Listen] named. It must not block. A nil
-	// function is not told.
+	// Heard is told of the queues and kinds that have ready jobs, of those that [Engine.Listen]
+	// named. It must not block. A nil function is not told.
 	Heard func([]job.QueueKind)
 	// Log receives what operators should know; [slog.Default] by default.
 	Log *slog.Logger
@@ -274,11 +274,11 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// served are the lines that an engine serves.
+// served are the queues that an engine serves, and with its kinds the queues and kinds.
 type served struct {
 	queues     []string
 	queueKinds []job.QueueKind
-	replaced   chan struct{} // closed when the engine serves other lines
+	replaced   chan struct{} // closed when the engine serves other queues
 }
 
 // Serve makes e serve these queues and no others, from its next claim on. It may be called at any

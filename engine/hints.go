@@ -8,17 +8,17 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// ears are the lines at which [Config.Heard] wants to hear of ready jobs.
+// ears are the queues and kinds where [Config.Heard] wants to hear of ready jobs.
 type ears struct {
-	lines    []job.QueueKind
-	replaced chan struct{} // closed when it listens at other lines
+	where    []job.QueueKind
+	replaced chan struct{} // closed when it listens to others
 }
 
-// Listen makes e tell [Config.Heard] of ready jobs at these lines and no others, while [Engine.Run]
-// goes on. It need not claim from them itself. It tells of announcements that came before, too. It
-// may be called at any time.
-func (e *Engine) Listen(lines []job.QueueKind) {
-	old := e.ears.Swap(&ears{lines: slices.Clone(lines), replaced: make(chan struct{})})
+// Listen makes e tell [Config.Heard] of ready jobs of these queues and kinds and no others, while
+// [Engine.Run] goes on. It need not claim from them itself. It tells of announcements that came
+// before, too. It may be called at any time.
+func (e *Engine) Listen(where []job.QueueKind) {
+	old := e.ears.Swap(&ears{where: slices.Clone(where), replaced: make(chan struct{})})
 	close(old.replaced)
 }
 
@@ -32,7 +32,7 @@ func (e *Engine) hints(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// hintsOf waits for announcements of some lines until e serves other lines, or listens at others.
+// hintsOf waits for announcements until e serves other queues and kinds, or listens to others.
 func (e *Engine) hintsOf(ctx context.Context, sv *served, ears *ears) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -45,15 +45,15 @@ func (e *Engine) hintsOf(ctx context.Context, sv *served, ears *ears) error {
 		case <-waiting.Done():
 		}
 	}()
-	lines := slices.Clone(sv.queueKinds)
-	for _, l := range ears.lines {
-		if !slices.Contains(sv.queueKinds, l) {
-			lines = append(lines, l)
+	where := slices.Clone(sv.queueKinds)
+	for _, at := range ears.where {
+		if !slices.Contains(sv.queueKinds, at) {
+			where = append(where, at)
 		}
 	}
 	for {
 		found, err := retry(waiting, e, "wait for work",
-			func() ([]job.QueueKind, error) { return e.cfg.Broker.Wait(waiting, lines) })
+			func() ([]job.QueueKind, error) { return e.cfg.Broker.Wait(waiting, where) })
 		switch {
 		case errors.Is(err, errReplaced):
 			return nil
@@ -62,12 +62,12 @@ func (e *Engine) hintsOf(ctx context.Context, sv *served, ears *ears) error {
 		}
 		in := func(of []job.QueueKind) []job.QueueKind {
 			return slices.DeleteFunc(slices.Clone(found),
-				func(l job.QueueKind) bool { return !slices.Contains(of, l) })
+				func(at job.QueueKind) bool { return !slices.Contains(of, at) })
 		}
 		if len(in(sv.queueKinds)) > 0 {
 			e.hint.set()
 		}
-		if heard := in(ears.lines); len(heard) > 0 && e.cfg.Heard != nil {
+		if heard := in(ears.where); len(heard) > 0 && e.cfg.Heard != nil {
 			e.cfg.Heard(heard)
 		}
 	}

@@ -273,8 +273,8 @@ func (s *session) heard(ctx context.Context, a store.Renewal) {
 	}
 }
 
-// share notes whether there are other sessions. A new one may not have heard of all lines that are
-// ready.
+// share notes whether there are other sessions. A new one may not have heard where all the
+// ready jobs are.
 func (s *session) share(ctx context.Context, others bool) {
 	if !s.shares.Swap(others) && others {
 		s.e.tell(s.e.cfg.Broker.Announce(ctx, s.e.served.Load().queueKinds...))

@@ -109,7 +109,7 @@ func (h *sharing) got(c store.Claim, got map[job.Lane]int) {
 
 // passedOver makes the loop look again for ready jobs that a claim may have passed over. A claim
 // skips jobs that others have locked. They may let go of some without a word: a claim locks the
-// heads of several lines, and takes the best of them.
+// first jobs of several queues and kinds, and takes the best of them.
 type passedOver struct {
 	over  <-chan time.Time // when to look; nil: nothing was passed over
 	again int              // how often that was done in a row

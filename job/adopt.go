@@ -34,7 +34,7 @@ func (j *Job) OwnKeys() []string {
 // Nothing is stopped. A job that is under way gets turns of the new keys, even beyond their limits.
 // So does a program in the hands of a worker, because its worker may not know of the limit and may
 // go on to the launch. A job that has turns and goes on gets those of the new keys too, because a
-// job has all turns of a group or none.
+// job has all turns of a tie or none.
 //
 // A job has not begun if it is ready, or if it waits in the gate with turns that it does not use
 // yet. back, a change of the row that is returned, puts such a job into the line for its turn. A

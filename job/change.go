@@ -101,8 +101,8 @@ type Change struct {
 	To   Custody
 	Set  Patch
 	Work json.RawMessage // the kind's progress; nil keeps the present one
-	// Was is for a report: the work in whose place it puts its own. If other work is there, the report
-	// is a conflict. Nil stands for any work; empty, and not nil, for none.
+	// Was is for a report: the work in whose place it puts its own. If other work is there, the
+	// report is a conflict. Nil stands for any work; empty, and not nil, for none.
 	Was []byte
 }
 

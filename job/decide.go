@@ -9,8 +9,8 @@ import (
 )
 
 // Next is the gate: it returns the place of a job that wants to go on in state s at the time now.
-// Three gates stand in its way, in this order: its due time, its prerequisites, its turn. Submit,
-// release, resume, retry and requeue all go through Next.
+// What may keep the job in custody gate is its due time, its prerequisites, its turn or its moment.
+// Submit, release, resume, retry and requeue all go through Next.
 func Next(j *Job, s State, now time.Time) Place {
 	switch {
 	case preparing(s) && j.Lacks(s) != 0: // others passed it: it is made ready anew when it is its turn

@@ -29,7 +29,9 @@ type Filter []Term
 
 // A Term is one condition of a [Filter].
 type Term struct {
-	Field  string // one of [FilterFields], or "label." and a label's key
+	// Field is one of [FilterFields], or [LabelField] and a label's key, or [ArgsField] and an
+	// argument.
+	Field  string
 	Op     Op
 	Values []string // a time is RFC 3339 in UTC
 
@@ -95,7 +97,8 @@ const (
 	FieldJSON    FieldType = "json" // a JSON value, or a text
 )
 
-// FilterFields lists the fields in the order of the documentation. Each label is a field, too.
+// FilterFields lists the fields in the order of the documentation. Each label is a field, too, and
+// of tasks each argument.
 var FilterFields = []FilterField{
 	{"state", FieldState, true, "where it stands, such as RUNNING"},
 	{"custody", FieldCustody, true, "who holds it; custody!=none: it has not ended"},

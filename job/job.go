@@ -135,11 +135,11 @@ type QueueKind struct {
 	Queue, Kind string
 }
 
-// Ties are flags that say which other rows depend on a job. A job without ties pays nothing for
-// them.
+// Ties are flags that say what ties a job to other rows: jobs that wait for it, keys that it holds,
+// turns that it has. A job without ties pays nothing for them.
 type Ties int
 
-// The ties.
+// The ties of every job. Those of a job under limits are in turn.go.
 const (
 	TieDependants  Ties = 1 << iota // jobs wait for its end
 	TieUniqueStart                  // it holds keys until it starts

@@ -13,7 +13,7 @@ import (
 const (
 	RateStarts   = "starts"   // jobs that begin on a system
 	RateLaunches = "launches" // programs that are launched there
-	RateDials    = "dials"    // connections to its host; nothing asks for these yet
+	RateDials    = "dials"    // connections to its host
 	RateReleases = "releases" // jobs that go on when what blocked them is over
 )
 

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// The ties of a job that is under limits. A job has all turns of a group or none. The groups are
-// TieOrder, TieAhead and TieTurn.
+// The ties of a job that is under limits, after those of job.go. TieOrder, TieAhead and TieTurn
+// stand for turns: see [Job.TurnKeys]. A job has all turns of a tie or none, except with TieKept.
 const (
 	TieLimited Ties = 8 << iota // it is under limits
 	TieAhead                    // it has a place among the programs that are made ready
 	TieTurn                     // it has its turns
-	TieKept                     // it waits in a line, and has the turns of its group that come before
+	TieKept                     // it waits in a line, and has the turns of the same tie that come before it
 	TieMet                      // a limit was set while a worker had it, and it has not changed since
 
 	TieOrder // it is the job of its order that goes
@@ -159,12 +159,12 @@ func (j Job) Entering(free map[string]bool, now time.Time) Job {
 	return j
 }
 
-// groups are the ties that stand for turns.
-var groups = [...]Ties{TieOrder, TieAhead, TieTurn}
+// withTurns are the ties that stand for turns.
+var withTurns = [...]Ties{TieOrder, TieAhead, TieTurn}
 
 // Turns returns the keys of all turns that j has.
 func (j *Job) Turns() (keys []string) {
-	for _, tie := range groups {
+	for _, tie := range withTurns {
 		if j.Ties&tie != 0 {
 			keys = append(keys, j.TurnKeys(tie)...)
 		}
@@ -183,7 +183,7 @@ func Granted(j *Job) Change {
 	return c
 }
 
-// Moved returns j in a line. With kept it has the turns of its group that come before that line.
+// Moved returns j in a line. With kept it has the turns of the same tie that come before it.
 func (j Job) Moved(line string, kept bool) Job {
 	if line != j.Line {
 		j.Line, j.Passed = line, j.Passed+1
@@ -197,7 +197,7 @@ func (j Job) Moved(line string, kept bool) Job {
 // Returned returns the keys of the turns that the change from before to after gives back.
 func Returned(before, after *Job) []string {
 	var keys []string
-	for _, tie := range groups {
+	for _, tie := range withTurns {
 		if before.Ties&tie != 0 && after.Ties&tie == 0 {
 			keys = append(keys, before.TurnKeys(tie)...)
 		}
@@ -209,7 +209,7 @@ func Returned(before, after *Job) []string {
 }
 
 // Kept returns the keys of the turns that j has already while it waits in a line for the others of
-// their group.
+// the same tie.
 func (j *Job) Kept() []string {
 	if j.Ties&TieKept == 0 {
 		return nil
@@ -220,7 +220,7 @@ func (j *Job) Kept() []string {
 
 // HasTurn reports whether j has a turn of key.
 func (j *Job) HasTurn(key string) bool {
-	for _, tie := range groups {
+	for _, tie := range withTurns {
 		if j.Ties&tie != 0 && slices.Contains(j.TurnKeys(tie), key) {
 			return true
 		}

@@ -30,7 +30,7 @@ type probe struct {
 // An asking is a group that asks the question.
 type asking struct {
 	groups.Test           // what is written, without the result
-	waits       time.Time // since when its jobs have waited: see [groups.Group.Waits]
+	waits       time.Time // since when its jobs have waited: see [groups.Group.BlockedSince]
 }
 
 // news is the latest about a probe.

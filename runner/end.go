@@ -49,10 +49,10 @@ type End struct {
 
 	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as
 	// "nosuch: not found". It is set only with codes 126 and 127, and empty if the program started
-	// and chose that code itself. It is set, too, if the launcher gave up before it took the launch. In
-	// two cases it is empty although nothing was started: if stderr
-	// is not a plain file, or if the plan sets a variable that shells keep to themselves (such as
-	// UID), so that the program was to be started by env(1).
+	// and chose that code itself. It is set, too, if the launcher gave up before it took the
+	// launch. In two cases it is empty although nothing was started: if stderr is not a plain file,
+	// or if the plan sets a variable that shells keep to themselves (such as UID), so that the
+	// program was to be started by env(1).
 	NotStarted string `json:"not_started,omitempty"`
 }
 

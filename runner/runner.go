@@ -16,7 +16,8 @@
 //
 // A watcher reads what programs leave behind. If that ever kills its process, it would kill the
 // next one as well. So a runner that reads them in its own process counts the reads that kill it
-// against the launch that they were about: after [MaxDeaths] it reads no more of it, and Probe says that it is orphaned.
+// against the launch that they were about: after [MaxDeaths] it reads no more of it, and
+// [Runner.Probe] says that it is orphaned.
 //
 // A program is over when no process of its launch is alive, in any session or group. See
 // [Runner.Kill].
@@ -83,7 +84,7 @@ func (r *Refused) Error() string {
 //
 // Errors: a request that cannot be right, such as a handle of another host, is of kind
 // [job.Invalid]; then nothing was touched. If the job's folder, or the runner's [Folder] in it, is
-// missing, the error is [fs.ErrNotExist]. Errors of the host and of its files are passed on. Errors
+// missing, the error is [io/fs.ErrNotExist]. Errors of the host and of its files are passed on. Errors
 // of Launch and Settle do not name the launch: callers say what they are about.
 type Runner interface {
 	// Launch starts the plan's program, once for each key. Its errors:

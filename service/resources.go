@@ -463,9 +463,10 @@ func (s *Service) serveQueues(ctx context.Context, news <-chan []byte, lost <-ch
 	}
 }
 
-// checkPlaces sees to it that the queues and systems of jobs are there and take them. What speaks
-// against a job becomes its Refusal: a repeated call is answered all the same.
-func (s *Service) checkPlaces(ctx context.Context, specs []job.Spec, jobs []store.New) (map[string]store.QueueCheck,
+// checkDocuments sees to it that the queues, systems and recovery policies that jobs name are there
+// and take them. What speaks against a job becomes its Refusal: a repeated call is answered all the
+// same.
+func (s *Service) checkDocuments(ctx context.Context, specs []job.Spec, jobs []store.New) (map[string]store.QueueCheck,
 	error,
 ) {
 	known, err := s.docs.known(ctx, s.cfg.Tenant)
@@ -530,7 +531,7 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, n *store.Ne
 	default:
 		j.Machine, j.Watch = s.cfg.Machine, s.cfg.Machine
 	}
-	if problems := spec.RefusePlaces(ss, j.Machine); problems != nil {
+	if problems := spec.RefuseLocations(ss, j.Machine); problems != nil {
 		return &job.SpecError{Problems: problems}
 	}
 	if spec.Resources == nil || spec.Resources.Partition == "" {

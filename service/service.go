@@ -152,7 +152,7 @@ func (s *Service) start() {
 	}
 	s.engine = engine.New(engine.Config{
 		Store: c.Store, Broker: c.Broker, Kinds: c.Kinds, Queues: c.Queues, Machine: c.Machine,
-		Blocks: s.blocks, Policy: s.policy, Heard: func(lines []job.QueueKind) { s.desk.Heard(lines) }, Log: c.Log,
+		Blocks: s.blocks, Policy: s.policy, Heard: func(where []job.QueueKind) { s.desk.Heard(where) }, Log: c.Log,
 		Options: c.Options,
 	})
 	s.desk = claims.New(claims.Config{
@@ -232,8 +232,8 @@ type Submission struct {
 type Tx interface {
 	// Submit inserts jobs. Workers are told once it commits.
 	Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, error)
-	// Finish decides that a worker's job ends with a result. The error is of kind Fenced if the worker
-	// does not have the job in this epoch, or somebody has canceled it.
+	// Finish decides that a worker's job ends with a result. The error is of kind Fenced if the
+	// worker does not have the job in this epoch, or somebody has canceled it.
 	Finish(ctx context.Context, tenant string, id job.ID, epoch int64, result json.RawMessage) error
 	// Rollback ends it, unless it has ended.
 	Rollback(ctx context.Context)
@@ -267,7 +267,7 @@ func (s *Service) SubmitAll(ctx context.Context, sub Submission) ([]store.Submit
 func (s *Service) submit(ctx context.Context, sub *Submission, specs []job.Spec, jobs []store.New) (
 	[]store.Submitted, error,
 ) {
-	queues, err := s.checkPlaces(ctx, specs, jobs)
+	queues, err := s.checkDocuments(ctx, specs, jobs)
 	if err != nil {
 		return nil, err
 	}

@@ -57,10 +57,10 @@ const FollowUpDelay = 50 * time.Millisecond
 func (e *Effects) Add(j *job.Job) {
 	switch j.Custody {
 	case job.Ready:
-		if line := (job.QueueKind{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
-			e.Fresh = append(e.Fresh, Fresh{j.ID, line})
+		if at := (job.QueueKind{Queue: j.Queue, Kind: j.Kind}); e.Fresh != nil {
+			e.Fresh = append(e.Fresh, Fresh{j.ID, at})
 		} else {
-			e.Announce(line)
+			e.Announce(at)
 		}
 	case job.Gate:
 		e.Soon(j.Due)
@@ -89,7 +89,7 @@ func (e *Effects) Merge(more *Effects) {
 }
 
 // Announce adds a queue and kind that has ready jobs.
-func (e *Effects) Announce(l job.QueueKind) { e.Ready = once(e.Ready, l) }
+func (e *Effects) Announce(at job.QueueKind) { e.Ready = once(e.Ready, at) }
 
 // Soon adds a time at which a job is due.
 func (e *Effects) Soon(t time.Time) {

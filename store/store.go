@@ -80,10 +80,10 @@ type Jobs interface {
 
 	// AddEvent writes an event of a user, or of the job itself, into a job's history. It is a
 	// Conflict if the job has ended, if Launch or Epoch is not the one that runs, or if the job
-	// already has [job.MaxJobEvents]. An event with a key that the job has is not written: the answer
-	// is the event that is there, also after the end of the job, or a Conflict if it says something
-	// else. If the job is ready, Effects.Ready is its queue and kind,
-	// even with a Conflict: a claim at the same moment may have passed over the job.
+	// already has [job.MaxJobEvents]. If an event of the job has the same key, nothing is written:
+	// the answer is that event, also after the end of the job, or a Conflict if it says something
+	// else. If the job is ready, Effects.Ready is its queue and kind, even with a Conflict: a claim
+	// at the same moment may have passed over the job.
 	AddEvent(context.Context, NewEvent) (Event, Effects, error)
 
 	// Remove deletes jobs that have ended, with all that the database knows of them. It answers

@@ -51,8 +51,8 @@ func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 		{"an announcement is remembered while nobody waits", remembered},
 		{"an announcement is told once", once},
 		{"announcements are merged", merged},
-		{"only lines asked for are told", askedFor},
-		{"a line may have any name", oddLines},
+		{"only what is asked for is told", askedFor},
+		{"a queue and a kind may have any name", anyNames},
 		{"an announcement wakes every process", wakesAll},
 		{"a wait ends with its context", waitEnds},
 		{"a wait that was given up takes nothing with it", givenUp},
@@ -142,16 +142,16 @@ var oddNames = []string{
 	"\xff\xfe", "\u2028", strings.Repeat("q", 255), strings.Repeat("\u65e5", 255),
 }
 
-func oddLines(t *testing.T, p pair) {
-	var lines []job.QueueKind
+func anyNames(t *testing.T, p pair) {
+	var where []job.QueueKind
 	for _, q := range oddNames {
-		lines = append(lines, job.QueueKind{Queue: q, Kind: "paint"}, job.QueueKind{Queue: "red", Kind: q})
+		where = append(where, job.QueueKind{Queue: q, Kind: "paint"}, job.QueueKind{Queue: "red", Kind: q})
 	}
-	lines = append(lines, job.QueueKind{Queue: "a b", Kind: "c"}, job.QueueKind{Queue: "a", Kind: "b c"})
-	for n, l := range lines {
+	where = append(where, job.QueueKind{Queue: "a b", Kind: "c"}, job.QueueKind{Queue: "a", Kind: "b c"})
+	for n, l := range where {
 		announce(t, p.tells, l)
-		if got := wait(t, p.hears, lines...); !cmp.Equal(got, []job.QueueKind{l}) {
-			t.Fatalf("line %d: told %q, want %q", n, got, l)
+		if got := wait(t, p.hears, where...); !cmp.Equal(got, []job.QueueKind{l}) {
+			t.Fatalf("%d: told %q, want %q", n, got, l)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func waitEnds(t *testing.T, p pair) {
 		t.Errorf("error %v, want that of the context", err)
 	}
 	if _, err := p.hears.Wait(ctx, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for no line: error %v, want that of the context", err)
+		t.Errorf("waiting for nothing: error %v, want that of the context", err)
 	}
 }
 
@@ -476,12 +476,12 @@ func closed(t *testing.T, p pair) {
 
 func together(t *testing.T, p pair) {
 	var group sync.WaitGroup
-	lines := []job.QueueKind{red, green, blue}
+	where := []job.QueueKind{red, green, blue}
 	for n := range 8 {
 		topic := fmt.Sprint("topic/", n%2)
 		group.Go(func() {
 			for k := range 100 {
-				announceTo(t, p.tells, lines[k%3])
+				announceTo(t, p.tells, where[k%3])
 				if err := p.tells.Publish(t.Context(), topic, []byte("m")); err != nil {
 					t.Error(err)
 				}
@@ -503,53 +503,53 @@ func together(t *testing.T, p pair) {
 			}
 		})
 	}
-	// Each line has one waiter.
-	for _, l := range lines {
+	// Each queue and kind has one waiter.
+	for _, l := range where {
 		group.Go(func() { wait(t, p.hears, l) })
 	}
 	group.Wait()
 }
 
-func announce(t *testing.T, b broker.Broker, lines ...job.QueueKind) {
+func announce(t *testing.T, b broker.Broker, where ...job.QueueKind) {
 	t.Helper()
-	if err := b.Announce(t.Context(), lines...); err != nil {
+	if err := b.Announce(t.Context(), where...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func announceTo(t *testing.T, b broker.Broker, lines ...job.QueueKind) {
+func announceTo(t *testing.T, b broker.Broker, where ...job.QueueKind) {
 	t.Helper()
-	if err := b.Announce(t.Context(), lines...); err != nil {
+	if err := b.Announce(t.Context(), where...); err != nil {
 		t.Error(err)
 	}
 }
 
-// wait waits for one of the lines. It may be called from any goroutine.
-func wait(t *testing.T, b broker.Broker, lines ...job.QueueKind) []job.QueueKind {
+// wait waits for one of the queues and kinds. It may be called from any goroutine.
+func wait(t *testing.T, b broker.Broker, where ...job.QueueKind) []job.QueueKind {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	got, err := b.Wait(ctx, lines)
+	got, err := b.Wait(ctx, where)
 	if err != nil {
-		t.Errorf("wait for %v: %v", lines, err)
+		t.Errorf("wait for %v: %v", where, err)
 	}
 	if err == nil && len(got) == 0 {
-		t.Error("a wait returned without a line and without an error")
+		t.Error("a wait returned without a queue and kind and without an error")
 	}
 	for _, l := range got {
-		if !slices.Contains(lines, l) {
+		if !slices.Contains(where, l) {
 			t.Errorf("told of %v, which was not asked for", l)
 		}
 	}
 	return got
 }
 
-// gather waits until it was told of at least n lines.
-func gather(t *testing.T, b broker.Broker, n int, lines ...job.QueueKind) map[job.QueueKind]bool {
+// gather waits until it was told of at least n queues and kinds.
+func gather(t *testing.T, b broker.Broker, n int, where ...job.QueueKind) map[job.QueueKind]bool {
 	t.Helper()
 	got := map[job.QueueKind]bool{}
 	for len(got) < n && !t.Failed() {
-		for _, l := range wait(t, b, lines...) {
+		for _, l := range wait(t, b, where...) {
 			got[l] = true
 		}
 	}

@@ -85,7 +85,7 @@ var (
 	// joined are the leaves that import others: a machine's files are a part of its host.
 	joined = map[string][]string{"host/local": {"files/local"}, "host/ssh": {"files/sftp", "files/shell"}}
 
-	// wiring puts the house together. It is the only code that knows the leaves.
+	// wiring puts the house together. Beside the sources it is the only code that knows the leaves.
 	wiring = []string{"internal/node", "examples"}
 
 	// sources are where an application's jobs may be: each opens the leaves that it has.

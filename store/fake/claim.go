@@ -39,7 +39,7 @@ func (t *tx) claim(c store.Claim) (jobs []job.Job, err error) {
 }
 
 // ready returns the jobs that c takes of a lane, by priority and age: of those that it names, or
-// else of those at the heads of its lines.
+// else of those at the heads of its queues and kinds.
 func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 	slots := c.Slots[lane]
 	if slots <= 0 {
@@ -50,7 +50,7 @@ func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 			found = append(found, r)
 		}
 	}
-	for _, at := range lines(c, lane) {
+	for _, at := range spotsOf(c, lane) {
 		n := len(found)
 		if len(c.Jobs) > 0 {
 			break
@@ -64,13 +64,13 @@ func (t *tx) ready(c *store.Claim, lane job.Lane) (found []*row) {
 			}
 		}
 	}
-	slices.SortFunc(found, (*row).compare) // a line may be named twice, and a job as well
+	slices.SortFunc(found, (*row).compare) // a spot may be named twice, and a job as well
 	found = slices.Compact(found)
 	return found[:min(slots, len(found))]
 }
 
-// lines returns the spots of a lane where the jobs stand that c asks for.
-func lines(c *store.Claim, lane job.Lane) []spot {
+// spotsOf returns the spots of a lane where the jobs stand that c asks for.
+func spotsOf(c *store.Claim, lane job.Lane) []spot {
 	var all []spot
 	for _, queue := range c.Queues {
 		for _, kind := range c.Kinds {

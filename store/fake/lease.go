@@ -63,7 +63,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				a.NextExpiry = o.Until
 			}
 		}
-		a.Ready = t.readyLines(&r)
+		a.Ready = t.readyAt(&r)
 		a.Unpaid = len(t.owed) > 0 && t.owed[0].at.Before(t.now.Add(-lease/3))
 		for _, w := range t.walks {
 			a.Unpaid = a.Unpaid || w.at.Before(t.now.Add(-lease/3))
@@ -76,16 +76,16 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 	})
 }
 
-// readyLines returns the lines that a process serves which hold ready jobs for it.
-func (t *tx) readyLines(r *store.Renew) (ready []job.QueueKind) {
+// readyAt returns the queues and kinds that a process serves which hold ready jobs for it.
+func (t *tx) readyAt(r *store.Renew) (ready []job.QueueKind) {
 	c := store.Claim{Queues: r.Queues, Kinds: r.Kinds, Machine: r.Machine}
 	found := map[job.QueueKind]bool{}
 	for _, lane := range job.Lanes {
-		for _, at := range lines(&c, lane) {
-			line := job.QueueKind{Queue: at.queue, Kind: at.kind}
-			if !found[line] && slices.ContainsFunc(t.at[at], func(j *row) bool { return ofTenant(r.Tenants, j) }) {
-				found[line] = true
-				ready = append(ready, line)
+		for _, at := range spotsOf(&c, lane) {
+			where := job.QueueKind{Queue: at.queue, Kind: at.kind}
+			if !found[where] && slices.ContainsFunc(t.at[at], func(j *row) bool { return ofTenant(r.Tenants, j) }) {
+				found[where] = true
+				ready = append(ready, where)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (t *tx) unserved() (found []store.Unserved) {
 		machine string
 	}
 	seen := map[line]int{}
-	for _, at := range t.spots(job.Ready) { // the lanes of a line stand together
+	for _, at := range t.spots(job.Ready) { // the lanes of a queue and kind stand together
 		l := line{job.QueueKind{Queue: at.queue, Kind: at.kind}, at.machine}
 		for _, r := range t.at[at] {
 			if seen[l]++; seen[l] > store.MostUnserved || len(seen) > store.MostUnserved {
@@ -132,7 +132,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 		}
 		var ready []store.ReadyIn
 		for _, lane := range job.Lanes {
-			for _, at := range lines(&c, lane) {
+			for _, at := range spotsOf(&c, lane) {
 				l, most := store.ReadyIn{
 					QueueKind: job.QueueKind{Queue: at.queue, Kind: at.kind}, Machine: at.machine,
 					Lane: lane,

@@ -2,7 +2,7 @@ package job
 
 import "fmt"
 
-// The kinds of resource.
+// The kinds of document, beside [KindSchedule]. Stores call a document a resource.
 const (
 	KindQueue     = "queue"
 	KindSystem    = "system"

@@ -26,7 +26,7 @@ func TestOnSystem(t *testing.T) {
 	}
 }
 
-func TestRefusePlaces(t *testing.T) {
+func TestRefuseLocations(t *testing.T) {
 	t.Parallel()
 	ssh := func(name, from string, roots ...string) job.System {
 		return job.System{Name: name, Files: roots, Host: job.Host{Kind: job.HostSSH, From: from}}
@@ -63,24 +63,24 @@ func TestRefusePlaces(t *testing.T) {
 			want.Path, want.Value = "inputs[0].from", from
 			problems = append(problems, *want)
 		}
-		if diff := cmp.Diff(problems, s.RefusePlaces(systems, "m1")); diff != "" {
+		if diff := cmp.Diff(problems, s.RefuseLocations(systems, "m1")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", from, diff)
 		}
 		to := job.Spec{Archive: &job.Archive{To: from}}
 		if want != nil {
 			problems[0].Path = "archive.to"
 		}
-		if diff := cmp.Diff(problems, to.RefusePlaces(systems, "m1")); diff != "" {
+		if diff := cmp.Diff(problems, to.RefuseLocations(systems, "m1")); diff != "" {
 			t.Errorf("to %s (-want +got):\n%s", from, diff)
 		}
 		to.Archive.On = job.ArchiveNever
-		if found := to.RefusePlaces(systems, "m1"); found != nil {
+		if found := to.RefuseLocations(systems, "m1"); found != nil {
 			t.Errorf("to %s, but nothing is archived: %v", from, found)
 		}
 	}
 	s := job.Spec{Inputs: []job.Input{{From: "system://lab/data"}, {From: "system://all/data"}}}
 	for _, machine := range []string{"m2", ""} {
-		found := s.RefusePlaces(systems, machine)
+		found := s.RefuseLocations(systems, machine)
 		if len(found) != 1 || found[0].What != "is on system lab, which machine m1 alone reaches, and the job is not of that machine" {
 			t.Errorf("a job of machine %q: %v", machine, found)
 		}

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// OnSystem splits a place on a system, such as system://lab/data/in.txt, into the name of the
-// system and a clean path there; false: place is something else. The path is taken as it is
+// OnSystem splits a location on a system, such as system://lab/data/in.txt, into the name of the
+// system and a clean path there; false: location is something else. The path is taken as it is
 // written, without %-escapes.
-func OnSystem(place string) (system, name string, ok bool) {
-	scheme, rest, ok := strings.Cut(place, "://")
+func OnSystem(location string) (system, name string, ok bool) {
+	scheme, rest, ok := strings.Cut(location, "://")
 	if !ok || !strings.EqualFold(scheme, "system") {
 		return "", "", false
 	}
@@ -44,13 +44,13 @@ func (s *System) Opens(name string) (what, remedy string) {
 		"give a path in " + roots + ", or add its folder to files " + edit
 }
 
-// RefusePlaces returns a problem for each place on a system that a spec names and cannot take
-// inputs from or put results in. The job belongs to a machine of the service; empty: to any. Places
-// with macros are left to the moment when the job is prepared.
-func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems []Problem) {
-	look := func(at, place string) {
-		system, name, ok := OnSystem(place)
-		if !ok || strings.Contains(place, "${") {
+// RefuseLocations returns a problem for each location on a system that a spec names and cannot take
+// inputs from or put results in. The job belongs to a machine of the service; empty: to any.
+// Locations with macros are left to the moment when the job is prepared.
+func (s *Spec) RefuseLocations(systems map[string]System, machine string) (problems []Problem) {
+	look := func(at, location string) {
+		system, name, ok := OnSystem(location)
+		if !ok || strings.Contains(location, "${") {
 			return
 		}
 		sys, known := systems[system]
@@ -64,7 +64,7 @@ func (s *Spec) RefusePlaces(systems map[string]System, machine string) (problems
 				system + " if each machine has the keys"
 		}
 		if what != "" {
-			problems = append(problems, Problem{at, short(place), what, remedy})
+			problems = append(problems, Problem{at, short(location), what, remedy})
 		}
 	}
 	for i, in := range s.Inputs {
