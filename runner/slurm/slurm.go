@@ -127,6 +127,7 @@ var (
 	_ runner.Runner  = (*Runner)(nil)
 	_ runner.Sweeper = (*Runner)(nil)
 	_ runner.Tested  = (*Runner)(nil)
+	_ runner.Named   = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder. It asks Slurm nothing.
@@ -173,6 +174,15 @@ type launch struct {
 }
 
 func (l *launch) armed() time.Time { return time.UnixMilli(l.Armed) }
+
+// Name implements [runner.Named].
+func (r *Runner) Name(h runner.Handle) string {
+	l, err := r.find(h)
+	if err != nil || l.ID == "" {
+		return ""
+	}
+	return "Slurm job " + l.ID
+}
 
 // find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
 func (r *Runner) find(h runner.Handle) (launch, error) {
