@@ -40,7 +40,7 @@ const tailBytes = 2048
 func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	ev := Evidence{
 		Attempt: s.job.Attempt, Command: s.argv(), Host: s.sys.Host.ID(), Folder: s.dir, Usage: s.usage(),
-		Scheduler: s.scheduled(), Logs: map[string]string{},
+		Scheduler: runner.NameOf(s.sys.Runner, s.progress.Handle), Logs: map[string]string{},
 	}
 	if e := s.progress.End; e != nil {
 		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, e.Signal, e.NotStarted
@@ -61,14 +61,6 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 		return nil
 	}
 	return b
-}
-
-// scheduled returns by what people find the launch in its scheduler; "" if it has none.
-func (s *program) scheduled() string {
-	if n, ok := s.sys.Runner.(runner.Named); ok && s.progress.Handle != nil {
-		return n.Name(*s.progress.Handle)
-	}
-	return ""
 }
 
 // Usage is what a program had used when it ended.
