@@ -11,6 +11,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 )
 
 // Evidence is what is kept of a program that failed. It is the data of the event that tells of the
@@ -20,6 +21,7 @@ type Evidence struct {
 	Command    []string          `json:"command"` // after its macros were replaced
 	Host       string            `json:"host"`
 	Folder     string            `json:"folder"`
+	Scheduler  string            `json:"scheduler,omitempty"` // by what its scheduler knows it, such as "Slurm job 1234_7"
 	ExitCode   *int              `json:"exit_code,omitempty"` // missing: it was killed, or is lost
 	Signal     int               `json:"signal,omitempty"`
 	NotStarted string            `json:"not_started,omitempty"` // why it could not be started
@@ -38,7 +40,7 @@ const tailBytes = 2048
 func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	ev := Evidence{
 		Attempt: s.job.Attempt, Command: s.argv(), Host: s.sys.Host.ID(), Folder: s.dir, Usage: s.usage(),
-		Logs: map[string]string{},
+		Scheduler: runner.NameOf(s.sys.Runner, s.progress.Handle), Logs: map[string]string{},
 	}
 	if e := s.progress.End; e != nil {
 		ev.ExitCode, ev.Signal, ev.NotStarted = &e.Code, e.Signal, e.NotStarted

@@ -108,11 +108,8 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 	}
 	s.progress = s.progress.anew()
 	s.progress.Handle, s.progress.Limit = &h, s.given.Resources.Limit()
-	state := job.Running
-	if s.sys.Runner.Traits().Queues {
-		state = job.Queued
-	}
-	return engine.Launched(state).Work(s.progress.encode())
+	state := map[bool]job.State{true: job.Queued, false: job.Running}[s.sys.Runner.Traits().Queues]
+	return engine.Launched(state).Work(s.progress.encode()).Explain(runner.Submitted(s.sys.Runner, h), nil)
 }
 
 // unsettled returns the outcome of a launch that may run or not: the job goes back, and the host is

@@ -261,7 +261,8 @@ var Codes = []CodeInfo{
 	},
 	{
 		SchedulerUnavailable, "the scheduler of the system does not answer", true,
-		"look at the scheduler of the system",
+		"run sinfo on the host of the system, as its account does: if that does not answer either, ask an administrator of " +
+			"the scheduler; if it does, PATH and SLURM_CONF may be missing in env of the system",
 	},
 	{
 		SchedulerQuota, "SUBMITTING_JOB: the scheduler takes no more jobs of this account for now", true,

@@ -205,6 +205,13 @@ type Tested interface {
 	Test(ctx context.Context, ask map[string]string) error
 }
 
+// Named is a runner whose scheduler has names of its own for launches.
+type Named interface {
+	// Name returns by what people find a launch in the scheduler, such as "Slurm job 1234_7"; "" if
+	// that is not known.
+	Name(h Handle) string
+}
+
 // A Key names a launch. Both numbers begin at 1. Within an attempt, another launch follows only if
 // the one before was revoked.
 type Key struct {

@@ -31,3 +31,19 @@ func Why(ctx context.Context, r Runner, h Handle) string {
 	}
 	return ""
 }
+
+// NameOf returns by what people find a launch in its scheduler; "" if it has none, or h is nil.
+func NameOf(r Runner, h *Handle) string {
+	if n, ok := r.(Named); ok && h != nil {
+		return n.Name(*h)
+	}
+	return ""
+}
+
+// Submitted says under which name a scheduler has a launch; "" without a scheduler.
+func Submitted(r Runner, h Handle) string {
+	if name := NameOf(r, &h); name != "" {
+		return "submitted as " + name
+	}
+	return ""
+}

@@ -49,6 +49,8 @@ func (s space) Test(ctx context.Context, q recovery.Question) (recovery.Answer, 
 		says = "the file system of " + at + " of " + watch + " is read-only"
 	case free.NoFile:
 		says = "the file system of " + at + " of " + watch + " takes no more files"
+	case free.Free < least:
+		says += fmt.Sprintf(", and %d are needed", least)
 	}
 	return recovery.Answer{Clear: !free.ReadOnly && !free.NoFile && free.Free >= least, Says: says}, nil
 }

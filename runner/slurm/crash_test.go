@@ -427,6 +427,43 @@ func TestRunAgain(t *testing.T) {
 	}
 }
 
+// Slurm says that a job runs again before its script can say so, minutes after the run before. The end
+// of that one is not the end of the job.
+func TestARunAgainThatIsLate(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; sleep 1000`)
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
+	id := idOf(t, b, h)
+	raw := strings.TrimSpace(b.do(t, "squeue", "-h", "-t", "all", "-j", id, "-o", "%A"))
+	b.do(t, "scontrol", "requeuehold", id)
+	until(t, "it waits", func() bool { return b.status(t, h).State == runner.Queued })
+	until(t, "the node has cleaned up", func() bool { return !b.slurm.Left(raw) })
+
+	run := p.Dir + "/" + runner.Folder + "/run.1.1." + h.Token
+	script := read(run)
+	if err := errors.Join(os.Remove(run), syscall.Mkfifo(run, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b.runner.doubt = 0 // as if the first run had ended long ago
+	b.do(t, "scontrol", "update", "JobId="+id, "StartTime=now+2")
+	b.do(t, "scontrol", "release", id)
+	until(t, "Slurm runs it again", func() bool {
+		s := b.status(t, h)
+		if s.State == runner.Ended {
+			t.Fatalf("it is over, by the end of the first run: %+v", s.End)
+		}
+		return s.State == runner.Active
+	})
+	if err := os.WriteFile(run, []byte(script), 0o600); err != nil { // the script that reads it goes on
+		t.Fatal(err)
+	}
+	until(t, "it is over", func() bool { return b.status(t, h).State == runner.Ended })
+	if s := b.status(t, h); s.End.Run != 1 || s.End.Code != 3 {
+		t.Errorf("%+v, %+v", s, s.End)
+	}
+}
+
 // A launch that is to run once does not run its program again. What is left of the run before goes.
 func TestRunOnce(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))

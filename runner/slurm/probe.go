@@ -44,7 +44,7 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spoo
 			t, _ := taken[i].Taker()
 			at, _ := placeOf(t)
 			w, there := s.Find(at.Name)
-			all[i] = doubtful(e) && there && w.Phase() == squeue.Waits || early(s, e, at.Name)
+			all[i] = doubtful(e) && there && w.Phase() == squeue.Waits || r.early(s, e, at.Name)
 			if doubtful(e) && !there && !all[i] {
 				_, _, all[i] = r.book.Find(at.Name, time.UnixMilli(at.Armed), maxDoubt)
 				open = open || all[i]
@@ -65,10 +65,12 @@ func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
 }
 
 // early reports whether Slurm may yet tell why an end came: it has answered nothing since the end,
-// or takes the job for one that runs.
-func early(s *squeue.Snapshot, e *runner.End, name string) bool {
+// or takes the job for one that runs. It waits without bound for one that Slurm has begun anew since
+// then: its script has not said so yet, or that is not seen yet on a network file system.
+func (r *Runner) early(s *squeue.Snapshot, e *runner.End, name string) bool {
 	w, there := s.Find(name)
-	return doubtful(e) && (!s.At.After(e.Ended) || there && w.Phase() == squeue.Runs && time.Since(e.Ended) < maxDoubt)
+	runs := there && w.Phase() == squeue.Runs
+	return doubtful(e) && (!s.At.After(e.Ended) || runs && (time.Since(e.Ended) < r.doubt || w.Start.After(e.Ended)))
 }
 
 // Test implements [runner.Tested]. It asks squeue, or has sbatch say whether it would take a job.
@@ -194,7 +196,7 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 	end, err := r.end(ctx, l)
 	w, there = r.booked(s, l, end, w, there)
 	switch {
-	case err == nil && end != nil && (l.open || early(s, end, l.Name)):
+	case err == nil && end != nil && (l.open || r.early(s, end, l.Name)):
 		return runner.Status{State: runner.Active, End: end}, nil
 	case err == nil && end != nil && !(there && doubtful(end) && w.Phase() == squeue.Waits && s.At.After(end.Ended)):
 		st = runner.Status{State: runner.Ended, End: end}
@@ -281,7 +283,7 @@ const unaccounted = " is not in Slurm's queue any more, and its accounting does 
 func (r *Runner) booked(s *squeue.Snapshot, l *launch, end *runner.End, w squeue.Row, there bool) (squeue.Row, bool) {
 	patience := maxDoubt
 	switch {
-	case there, s.At.IsZero(), end != nil && (!doubtful(end) || early(s, end, l.Name)):
+	case there, s.At.IsZero(), end != nil && (!doubtful(end) || r.early(s, end, l.Name)):
 		return w, there
 	case end == nil && (s.Removed(l.Name) || !r.queue.Missing(s, l.Name, l.armed())):
 		return w, there

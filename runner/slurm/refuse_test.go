@@ -143,7 +143,7 @@ func TestEarly(t *testing.T) {
 		"it ended by itself":      {squeue.Snapshot{}, &runner.End{Ended: now}, false},
 		"asked since, and is new": {squeue.Snapshot{At: now.Add(time.Second)}, &runner.End{Asked: true, Ended: now}, false},
 	} {
-		if got := early(&c.s, c.end, "NONE"); got != c.want {
+		if got := (&Runner{doubt: maxDoubt}).early(&c.s, c.end, "NONE"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -113,6 +113,7 @@ type Runner struct {
 	client client.Client
 	queue  squeue.Queue
 	book   sacct.Book
+	doubt  time.Duration // [maxDoubt]
 
 	orders gather.Queue[*order]
 	alone  map[string]bool // for submit: whose directives Slurm does not take for an array
@@ -126,6 +127,7 @@ var (
 	_ runner.Runner  = (*Runner)(nil)
 	_ runner.Sweeper = (*Runner)(nil)
 	_ runner.Tested  = (*Runner)(nil)
+	_ runner.Named   = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder. It asks Slurm nothing.
@@ -133,7 +135,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	c.Interval = cmp.Or(c.Interval, time.Minute)
 	c.Soon = cmp.Or(c.Soon, 5*time.Second)
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
-	r := &Runner{cfg: c, begun: map[runner.Key]time.Time{}, cramped: map[string]bool{}, alone: map[string]bool{}}
+	r := &Runner{cfg: c, doubt: maxDoubt, begun: map[runner.Key]time.Time{}, cramped: map[string]bool{}, alone: map[string]bool{}}
 	r.Spool = spool.New(spool.Config{
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
@@ -172,6 +174,15 @@ type launch struct {
 }
 
 func (l *launch) armed() time.Time { return time.UnixMilli(l.Armed) }
+
+// Name implements [runner.Named].
+func (r *Runner) Name(h runner.Handle) string {
+	l, err := r.find(h)
+	if err != nil || l.ID == "" {
+		return ""
+	}
+	return "Slurm job " + l.ID
+}
 
 // find reads a handle. The error is of kind Invalid if it is not one of this runner's host.
 func (r *Runner) find(h runner.Handle) (launch, error) {

@@ -142,7 +142,7 @@ func TestFull(t *testing.T) {
 	w.until("it is blocked", ids[0], func(j *job.Job) bool { return blocked(j) && j.Code == job.FilesystemFull })
 	w.eventually("it is tested there", func() bool {
 		all, err := w.Blocked(t.Context())
-		return err == nil && len(all) > 0 && strings.Contains(all[0].Result, "of lab/"+s.User)
+		return err == nil && len(all) > 0 && strings.Contains(all[0].Result, "of lab/"+s.User+", and 1048576 are needed")
 	})
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)

@@ -193,6 +193,10 @@ func unanswered(name string, a answer) error {
 	if a.code == 124 || a.code == 137 {
 		a.errs = "it does not answer in time"
 	}
+	if noConfig.MatchString(a.errs) {
+		a.errs += ". It finds no configuration of Slurm: where slurm.conf lies elsewhere than usual, " +
+			"the document of the system says so: env: {SLURM_CONF: /path/slurm.conf}"
+	}
 	//nolint:staticcheck // Slurm is a name
 	err := fmt.Errorf("Slurm does not answer: %s (exit code %d): %s", name, a.code, a.errs)
 	return &host.Trouble{Code: job.SchedulerUnavailable, Err: err}

@@ -53,7 +53,14 @@ func says(text string) *regexp.Regexp { return regexp.MustCompile("(?i)" + text)
 // silence matches what sbatch says when it has not heard what became of the submission, or when the
 // controller could not deal with it now.
 var silence = says(`unable to contact|timed out|connection|communication|socket|zero bytes|` +
-	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error`)
+	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error|` +
+	unconfigured)
+
+// unconfigured is what Slurm's commands say that find no slurm.conf, or cannot read it. Where they get
+// it from the controller, that may be away.
+const unconfigured = `configuration (source|file)|fetch_config`
+
+var noConfig = says(unconfigured)
 
 // refusal returns why sbatch submitted nothing: a [runner.Refused] if the request is wrong, else a
 // [host.Trouble]. It may have submitted all the same if that is SCHEDULER_UNAVAILABLE.

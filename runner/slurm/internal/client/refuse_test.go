@@ -57,6 +57,11 @@ func TestRefusals(t *testing.T) {
 		failed + "Zero Bytes were transmitted or received":              "SCHEDULER_UNAVAILABLE",
 		failed + "Protocol authentication error":                        "SCHEDULER_UNAVAILABLE",
 		"":                                                              "SCHEDULER_UNAVAILABLE",
+
+		// the configuration is not there, or not on a file system that is mounted
+		"sbatch: error: fetch_config: DNS SRV lookup failed; sbatch: error: _establish_config_source: failed to fetch config; " +
+			"sbatch: fatal: Could not establish a configuration source": "SCHEDULER_UNAVAILABLE",
+		"sbatch: error: ClusterName needs to be specified; sbatch: fatal: Unable to process configuration file": "SCHEDULER_UNAVAILABLE",
 	} {
 		got := ""
 		err := refusal(Ask(&job.Resources{Partition: "p"}), answer{errs: said, code: 1})
@@ -78,6 +83,10 @@ func TestRefusals(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %s, not %s", said, got, want)
 		}
+	}
+	err := refusal(nil, answer{errs: "sbatch: fatal: Could not establish a configuration source", code: 1})
+	if !strings.Contains(err.Error(), "env: {SLURM_CONF: /path/slurm.conf}") {
+		t.Errorf("it says %q", err)
 	}
 	for _, code := range []int{124, 127, 137} {
 		if _, wrong := errors.AsType[*runner.Refused](refusal(nil, answer{errs: "something", code: code})); wrong {
