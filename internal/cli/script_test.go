@@ -378,11 +378,11 @@ func workDisk(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	all := ts.Value(serversOf{}).(sshServers)
 	s := all.of[args[0]]
-	var flags uintptr
+	flags, size := uintptr(0), "1m"
 	if args[1] == "noexec" {
-		flags = syscall.MS_NOEXEC
+		flags, size = syscall.MS_NOEXEC, "100m"
 	}
-	ts.Check(syscall.Mount("tmpfs", s.Work, "tmpfs", flags, fmt.Sprintf("size=1m,uid=%d,gid=%d", s.UID, s.GID)))
+	ts.Check(syscall.Mount("tmpfs", s.Work, "tmpfs", flags, fmt.Sprintf("size=%s,uid=%d,gid=%d", size, s.UID, s.GID)))
 	all.tb.Cleanup(func() {
 		if err := syscall.Unmount(s.Work, syscall.MNT_DETACH); err != nil {
 			all.tb.Error(err)

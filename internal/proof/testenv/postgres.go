@@ -15,9 +15,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
-	"sync"
 	"testing"
 	"time"
 
