@@ -84,8 +84,8 @@ func (r *Refused) Error() string {
 //
 // Errors: a request that cannot be right, such as a handle of another host, is of kind
 // [job.Invalid]; then nothing was touched. If the job's folder, or the runner's [Folder] in it, is
-// missing, the error is [io/fs.ErrNotExist]. Errors of the host and of its files are passed on. Errors
-// of Launch and Settle do not name the launch: callers say what they are about.
+// missing, the error is [io/fs.ErrNotExist]. Errors of the host and of its files are passed on.
+// Errors of Launch and Settle do not name the launch: callers say what they are about.
 type Runner interface {
 	// Launch starts the plan's program, once for each key. Its errors:
 	//

@@ -427,8 +427,8 @@ func TestRunAgain(t *testing.T) {
 	}
 }
 
-// Slurm says that a job runs again before its script can say so, minutes after the run before. The end
-// of that one is not the end of the job.
+// Slurm says that a job runs again before its script can say so, minutes after the run before. The
+// end of that one is not the end of the job.
 func TestARunAgainThatIsLate(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; sleep 1000`)

@@ -65,8 +65,8 @@ func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
 }
 
 // early reports whether Slurm may yet tell why an end came: it has answered nothing since the end,
-// or takes the job for one that runs. It waits without bound for one that Slurm has begun anew since
-// then: its script has not said so yet, or that is not seen yet on a network file system.
+// or takes the job for one that runs. It waits without bound for one that Slurm has begun anew
+// since then: its script has not said so yet, or that is not seen yet on a network file system.
 func (r *Runner) early(s *squeue.Snapshot, e *runner.End, name string) bool {
 	w, there := s.Find(name)
 	runs := there && w.Phase() == squeue.Runs

@@ -135,7 +135,10 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	c.Interval = cmp.Or(c.Interval, time.Minute)
 	c.Soon = cmp.Or(c.Soon, 5*time.Second)
 	c.Patience = cmp.Or(c.Patience, 20*time.Second)
-	r := &Runner{cfg: c, doubt: maxDoubt, begun: map[runner.Key]time.Time{}, cramped: map[string]bool{}, alone: map[string]bool{}}
+	r := &Runner{
+		cfg: c, doubt: maxDoubt,
+		begun: map[runner.Key]time.Time{}, cramped: map[string]bool{}, alone: map[string]bool{},
+	}
 	r.Spool = spool.New(spool.Config{
 		Host: c.Host, Dir: c.Spool, PastDir: c.Past, Log: c.Log, Fate: r.known, Scheduled: true,
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,

@@ -56,8 +56,8 @@ var silence = says(`unable to contact|timed out|connection|communication|socket|
 	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error|` +
 	unconfigured)
 
-// unconfigured is what Slurm's commands say that find no slurm.conf, or cannot read it. Where they get
-// it from the controller, that may be away.
+// unconfigured is what Slurm's commands say that find no slurm.conf, or cannot read it. Where they
+// get it from the controller, that may be away.
 const unconfigured = `configuration (source|file)|fetch_config`
 
 var noConfig = says(unconfigured)
