@@ -108,7 +108,7 @@ func (k *Kind) launched(ctx context.Context, r *engine.Run, s *program, h runner
 	}
 	s.progress = s.progress.anew()
 	s.progress.Handle, s.progress.Limit = &h, s.given.Resources.Limit()
-	state := map[bool]job.State{true: job.Queued, false: job.Running}[s.sys.Runner.Traits().Queues]
+	state := s.sys.Runner.Traits().Launched()
 	return engine.Launched(state).Work(s.progress.encode()).Explain(runner.Submitted(s.sys.Runner, h), nil)
 }
 

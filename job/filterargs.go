@@ -26,8 +26,8 @@ func CheckArg(path, field string) error {
 }
 
 // ArgsKeys returns what an argument that fits t has as its [Spec.ArgsKey], one or two for each
-// value: a value that is JSON stands for itself and for the text that it is. So args.n=1 finds 1 and
-// "1".
+// value: a value that is JSON stands for itself and for the text that it is. So args.n=1 finds 1
+// and "1".
 func (t *Term) ArgsKeys() (keys []string) {
 	field, _ := t.Arg()
 	for _, v := range t.Values {

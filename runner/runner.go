@@ -321,6 +321,14 @@ type Traits struct {
 	Clears bool
 }
 
+// Launched is the state of a job whose program was launched.
+func (t Traits) Launched() job.State {
+	if t.Queues {
+		return job.Queued
+	}
+	return job.Running
+}
+
 // A Fate is the outcome of a launch.
 type Fate struct {
 	Started bool   // false: the launch is revoked

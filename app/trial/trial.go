@@ -50,9 +50,9 @@ const (
 	// trialProgram reads a file that was written from here: a node may not see it. Programs among the
 	// inputs of a job can start only where the file system lets files be executed.
 	trialProgram = `read -r id <../probe && [ "$id" = "$0" ] || { echo "it does not see the work folder"; exit 1; } >&2
-echo '#!/bin/sh' >x; chmod +x x
-./x 2>/dev/null && but= || but="; files of the work folder cannot be executed (noexec): "\
-"give them to an interpreter, such as [sh, x.sh]"
+but=; echo '#!/bin/sh' >x && chmod +x x &&
+{ ./x 2>/dev/null || but="; files of the work folder cannot be executed (noexec): "\
+"give them to an interpreter, such as [sh, x.sh]"; }
 echo "$$${SLURMD_NODENAME:+ on node $SLURMD_NODENAME, which sees the work folder}$but"; : >begun; exec sleep 600`
 )
 

@@ -113,7 +113,7 @@ type Runner struct {
 	client client.Client
 	queue  squeue.Queue
 	book   sacct.Book
-	doubt  time.Duration // [maxDoubt]
+	doubt  time.Duration // for how long an end is doubted of a job that Slurm says still runs
 
 	orders gather.Queue[*order]
 	alone  map[string]bool // for submit: whose directives Slurm does not take for an array

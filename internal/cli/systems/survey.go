@@ -122,8 +122,9 @@ func surveyed(ctx context.Context, cmd *cobra.Command, at *target.Target, s *job
 		return nil
 	}
 	if t, ok := errors.AsType[*host.Trouble](err); ok && t.Code == job.SchedulerUnavailable && s.Host.Kind == job.HostSSH {
-		return fmt.Errorf("%w; to give its commands variables, such as SLURM_CONF: add it without --slurm, give its document "+
-			"runner: slurm and env, and then %s", err, term.Typed(cmd, "pawl systems survey "+s.Name+" | pawl apply -f -"))
+		return fmt.Errorf("%w; to give its commands variables, such as SLURM_CONF: add it without --slurm, "+
+			"give its document runner: slurm and env, and then %s", err,
+			term.Typed(cmd, "pawl systems survey "+s.Name+" | pawl apply -f -"))
 	}
 	if job.KindOf(err) == job.NotFound {
 		return job.Errorf(job.Invalid, "%w; run the command on a login node, or name one with --ssh", err)

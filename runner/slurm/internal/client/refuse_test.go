@@ -59,9 +59,11 @@ func TestRefusals(t *testing.T) {
 		"":                                                              "SCHEDULER_UNAVAILABLE",
 
 		// the configuration is not there, or not on a file system that is mounted
-		"sbatch: error: fetch_config: DNS SRV lookup failed; sbatch: error: _establish_config_source: failed to fetch config; " +
+		"sbatch: error: fetch_config: DNS SRV lookup failed; " +
+			"sbatch: error: _establish_config_source: failed to fetch config; " +
 			"sbatch: fatal: Could not establish a configuration source": "SCHEDULER_UNAVAILABLE",
-		"sbatch: error: ClusterName needs to be specified; sbatch: fatal: Unable to process configuration file": "SCHEDULER_UNAVAILABLE",
+		"sbatch: error: ClusterName needs to be specified; " +
+			"sbatch: fatal: Unable to process configuration file": "SCHEDULER_UNAVAILABLE",
 	} {
 		got := ""
 		err := refusal(Ask(&job.Resources{Partition: "p"}), answer{errs: said, code: 1})
