@@ -99,7 +99,7 @@ func TestLimitsSideBySide(t *testing.T) {
 	limit(job.Limit{Key: "whole", Most: whole, Weights: map[string]int{"bob": 2}})
 	leave := seats(t, processes, "^TestLimitsSideBySide$", limitedVariable+"="+dsn)
 	until(t, "all processes", func() (bool, error) {
-		n, err := living(t, desk)
+		n, err := counted(t, desk, service.WorkerLive)
 		return n == processes, err
 	})
 

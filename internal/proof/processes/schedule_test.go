@@ -247,7 +247,7 @@ func TestScheduleAfterAllWereDown(t *testing.T) {
 			}
 		}
 		until(t, "two processes, and the end of all jobs", func() (bool, error) {
-			n, err := living(t, desk)
+			n, err := counted(t, desk, service.WorkerLive)
 			page, err2 := desk.List(t.Context(), store.Query{Filter: job.Unended()})
 			return n == 2 && len(page.Jobs) == 0, errors.Join(err, err2)
 		})
