@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
@@ -189,4 +191,61 @@ func TestLaunchOfADeadWorker(t *testing.T) {
 			t.Errorf("of the group there is still %q", left)
 		}
 	})
+}
+
+// A silent launcher starts a program, and then does not answer until it is healed.
+type silentLauncher struct {
+	launcher
+	healed   atomic.Bool
+	silences atomic.Int32 // how often it has not answered
+}
+
+func (l *silentLauncher) Settle(ctx context.Context, k runner.Key, dir string) (runner.Fate, error) {
+	if !l.healed.Load() {
+		l.silences.Add(1)
+		return runner.Fate{}, &host.Trouble{Code: job.HostUnreachable, Err: errors.New("it does not answer")}
+	}
+	return l.Runner.Settle(ctx, k, dir)
+}
+
+// TestCancelOfASilentLaunch: where it cannot be found out whether a program was started, a cancel
+// asks once more, and waits for the trouble's end like the job.
+func TestCancelOfASilentLaunch(t *testing.T) {
+	var first runner.Handle
+	l := &silentLauncher{}
+	l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
+		var err error
+		if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+			return first, err
+		}
+		return first, &host.Trouble{Code: job.HostUnreachable, Err: errors.New("cut off")}
+	}
+	h := open(t, func(p *parts) {
+		l.Runner = p.Local.Runner.(*process.Runner)
+		p.Local.Runner = l
+	})
+	id := h.submit(shell("exec sleep 1000"))
+	g := h.blocked(1)
+	if _, err := h.svc.Cancel(h.ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	h.poll("the second block", func() bool {
+		v, err := h.svc.Job(h.ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.State == job.Blocked && v.Wish == job.WishCancel
+	})
+	v, err := h.svc.View(h.ctx, id)
+	if err != nil || !strings.HasPrefix(v.Why, "cannot be canceled yet: blocked by HOST_UNREACHABLE: ") {
+		t.Errorf("%q, %v", v.Why, err)
+	}
+	l.healed.Store(true)
+	h.release(g)
+	if j := h.end(id); j.State != job.Canceled || l.silences.Load() != 2 {
+		t.Errorf("%s, %d questions without an answer\n%s", j.State, l.silences.Load(), h.history(id))
+	}
+	if left := alive(t, placeOf(t, first).Process.PID); len(left) > 0 {
+		t.Errorf("of the group there is still %q", left)
+	}
 }

@@ -30,19 +30,19 @@ func Next(j *Job, s State, now time.Time) Place {
 // leaves custody worker or monitor; j is the row before the change.
 //
 // A cancel that was committed before an end wins over it. While a launch may still run, the job
-// stays where the launch can be stopped: with the watcher in monitor, or with the worker that
-// claims the job again.
+// stays where the launch can be stopped: with the watcher in monitor, with the worker that claims
+// the job again, or in recovery until the trouble is over that keeps it from being stopped.
 func Divert(j *Job, c Change) (Change, bool) {
 	if j.Wish == "" || c.To == j.Custody || (j.Custody != Worker && j.Custody != Monitor) {
 		return c, false
 	}
 	last := *c.Last()
 	if live := (j.Live || c.Set.Intent) && !c.Set.Over; live {
-		if j.Custody == Monitor || c.To == Monitor || c.To == Ready || c.To == None {
+		if j.Custody == Monitor || c.To != Gate {
 			return c, false
 		}
-		// Nobody could stop the launch where c leads: the job goes back to a worker instead, in the
-		// state it is in.
+		// Nobody would stop the launch while the job waits for another attempt: it goes back to a
+		// worker instead, in the state it is in.
 		c.Set.Retry = false
 		last.State, last.Code = j.State, ""
 		if n := len(c.Path); n > 1 {

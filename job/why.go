@@ -89,7 +89,14 @@ func (j *Job) Stands(now time.Time, served bool) string {
 		}
 		return "its program runs"
 	case Recovery:
-		return "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
+		blocked := "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
+		switch j.Wish {
+		case WishCancel:
+			return "cannot be canceled yet: " + blocked
+		case WishPause:
+			return "cannot be paused yet: " + blocked
+		}
+		return blocked
 	}
 	return j.Message
 }

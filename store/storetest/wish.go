@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -276,9 +277,9 @@ func wishLive(w *world) {
 	if j.Wish != job.WishCancel || !j.Live {
 		w.Errorf("claimed with wish %q, live %t", j.Wish, j.Live)
 	}
-	if got := w.apply(move(j, by(session), job.Recovery, job.Blocked)); got.Outcome != store.Diverted ||
-		got.Now.Place.Custody != job.Ready {
-		w.Errorf("to recovery: %s at %s, want diverted and ready", got.Outcome, got.Now.Place)
+	again := setting(move(j, by(session), job.Gate, job.Waiting), job.Patch{Retry: true})
+	if got := w.apply(again); got.Outcome != store.Diverted || got.Now.Place.Custody != job.Ready {
+		w.Errorf("to another attempt: %s at %s, want diverted and ready", got.Outcome, got.Now.Place)
 	}
 	j = w.claimOne(session)
 	j = w.must(move(j, by(session), job.Monitor, job.Running))
@@ -314,8 +315,13 @@ func wishLiveRecovery(w *world) {
 		w.Errorf("answer %+v, want one that is not done", got)
 	}
 	w.at(job.SubmittingJob, job.Ready, st.ID)
-	j = w.claimOne(st.session)
-	got := w.apply(setting(move(j, st.fence, job.Ready, job.SubmittingJob), job.Patch{Over: true}))
+	j = w.must(move(w.claimOne(st.session), st.fence, job.Recovery, job.Blocked)) // it cannot be ended yet
+	if j.Wish != job.WishCancel || w.group().Jobs != 1 {
+		w.Errorf("blocked once more: %+v in %+v", j, w.group())
+	}
+	w.steer(store.Steer{Want: groups.Release, Jobs: []job.ID{st.ID}})
+	w.at(job.SubmittingJob, job.Ready, st.ID)
+	got := w.apply(setting(move(w.claimOne(st.session), st.fence, job.Ready, job.SubmittingJob), job.Patch{Over: true}))
 	if got.Outcome != store.Diverted || got.Now.Place.State != job.Canceled {
 		w.Errorf("%s at %s, want diverted at CANCELED", got.Outcome, got.Now.Place)
 	}

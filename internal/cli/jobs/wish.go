@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,7 @@ import (
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/internal/node"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -29,9 +32,9 @@ func cancelCommand() *cobra.Command {
 	force := false
 	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, service.ActCancel, []job.Filter{target.LivingJobs}},
 		"Cancel jobs",
-		`Cancel ends a job and returns when nothing of it runs any more. With --force it waits 10 seconds for that,
-and then gives the job up: it ends, ABANDONED, although its program may still run on a machine that
-does not answer.`,
+		`Cancel ends a job and returns when nothing of it runs any more. Where its program may run on a machine that
+does not answer, that is when the machine answers again. With --force it waits 10 seconds for that,
+and then gives the job up: it ends, ABANDONED, although its program may still run.`,
 		`  pawl cancel slow
   pawl cancel --filter 'label.project=x state=PENDING' --dry-run
   pawl cancel --force stuck`)
@@ -96,7 +99,7 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 				return b.Run(cmd, service.Bulk{Action: w.action, Force: w.forced()})
 			}
 			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
-				return w.do(ctx, cmd, at, v.ID)
+				return w.do(ctx, cmd, at, v)
 			})(cmd, args)
 		},
 	}
@@ -105,7 +108,8 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 }
 
 // do makes the wish of a job, waits, and says what has become of it.
-func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id job.ID) error {
+func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
+	id := v.ID
 	if err := at.MakeWritable(ctx, node.Options{Options: engine.Options{Only: []job.ID{id}}}); err != nil {
 		return err
 	}
@@ -113,7 +117,12 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id
 	if at.Node != nil {
 		ask = func() (service.View, bool, error) { return wishHere(ctx, at.Node, id, w) }
 	}
+	waiting, over := context.WithCancel(ctx)
+	var blocks sync.WaitGroup
+	blocks.Go(func() { w.tellBlocks(waiting, cmd.ErrOrStderr(), at.Client, v) })
 	now, obeyed, err := ask()
+	over()
+	blocks.Wait()
 	out := cmd.OutOrStdout()
 	switch {
 	case err != nil && ctx.Err() != nil, err == nil && !obeyed:
@@ -134,6 +143,20 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, id
 	return nil
 }
 
+// tellBlocks says of a job by what it is blocked, until ctx ends: the wish waits for the end of that.
+func (w *wish) tellBlocks(ctx context.Context, out io.Writer, c *client.Client, v *service.View) {
+	for e, err := range c.Events(ctx, client.EventQuery{Job: v.ID, Follow: true}) {
+		if err != nil {
+			return // the wish meets the same error
+		}
+		if e.N <= v.N || e.Sub > 0 || e.State != job.Blocked {
+			continue
+		}
+		fmt.Fprintf(out, "job %s (%s): blocked by %s: %s; %s is carried out when that is over\n", live.Clean(v.Name), v.ID,
+			e.Code, live.Clean(e.Message), w.Wish)
+	}
+}
+
 // unserved says who goes on with a job while no process runs jobs in the folder.
 func unserved(program bool, kind string) string {
 	if program {
@@ -148,11 +171,12 @@ func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v service.
 	if err != nil {
 		return v, false, err
 	}
-	if j.Custody != job.Monitor && (!j.Live || w.Wish == job.WishResume) {
+	held := j.Custody == job.Worker || j.Custody == job.Monitor // by a process that has died
+	if !held && (!j.Live || w.Wish == job.WishResume) {
 		return w.ask(ctx, n.Client(), id) // nothing of it runs
 	}
-	// What its program has been doing since the last process died is found out, and the wish is
-	// carried out on it.
+	// The job is taken from the process that had it, what its program has been doing since then is
+	// found out, and the wish is carried out on it.
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	waiting, giveUp := context.WithCancel(ctx)
