@@ -25,8 +25,8 @@ func newerArgs(kind string, has, known int) error {
 }
 
 // knowVersions registers the testers that say that this process knows the versions of a kind up to
-// one. A process that does not know a version does not have its tester, so jobs of that version wait
-// until there is one that does.
+// one. A process that does not know a version does not have its tester, so jobs of that version
+// wait until there is one that does.
 func (s *Service) knowVersions(kind string, version int) {
 	for v := 2; v <= version; v++ {
 		name := knows(kind, v)

@@ -100,7 +100,8 @@ func (f *face) call(method, path, body string, header ...string) reply {
 	return reply{resp.StatusCode, resp.Header, string(b)}
 }
 
-// is calls, and sees that the status is as it should be. The answer is decoded into v unless that is nil.
+// is calls, and sees that the status is as it should be. The answer is decoded into v unless that
+// is nil.
 func (f *face) is(status int, v any, method, path, body string, header ...string) reply {
 	f.Helper()
 	r := f.call(method, path, body, header...)

@@ -250,7 +250,8 @@ func TestStreams(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestPlacesOfStreams sees to it that every stream and every call that waits gives its place back, however it ends.
+// TestPlacesOfStreams sees to it that every stream and every call that waits gives its place back,
+// however it ends.
 func TestPlacesOfStreams(t *testing.T) {
 	f := openWith(t, api.Config{Limits: api.Limits{Streams: 1}})
 	ended := f.run(`{"command":["echo","a"]}`).ID.String()

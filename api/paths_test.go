@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// FuzzOutputPath asks for files of a job whose program runs, and has made links out of its folder. Whatever the path, nothing from
-// outside comes, and nothing that Pawl keeps there for itself.
+// FuzzOutputPath asks for files of a job whose program runs, and has made links out of its folder.
+// Whatever the path, nothing from outside comes, and nothing that Pawl keeps there for itself.
 func FuzzOutputPath(f *testing.F) {
 	secret := filepath.Join(f.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("outside"), 0o600); err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// openQuiet returns the handler of a service that runs nothing, with a few jobs: requests may say what they like.
+// openQuiet returns the handler of a service that runs nothing, with a few jobs: requests may say
+// what they like.
 func openQuiet(t testing.TB) (http.Handler, []string) {
 	t.Helper()
 	svc := embedded.Open(t)

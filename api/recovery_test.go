@@ -20,7 +20,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/fake"
 )
 
-// run runs a service until the test ends, and returns what asks its API and then waits until all is done that follows from it.
+// run runs a service until the test ends, and returns what asks its API and then waits until all is
+// done that follows from it.
 func run(t *testing.T, svc *service.Service) (call func(status int, into any, method, path, body string) string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -160,7 +161,8 @@ func (working) Step(ctx context.Context, _ *engine.Run) engine.Outcome {
 	return engine.Back()
 }
 
-// TestClosedLine is about programs on a system that is disabled, and that is not tested unless somebody does what a tester would.
+// TestClosedLine is about programs on a system that is disabled, and that is not tested unless
+// somebody does what a tester would.
 func TestClosedLine(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		svc := service.New(service.Config{
@@ -213,7 +215,8 @@ func TestClosedLine(t *testing.T) {
 	})
 }
 
-// TestPolicyOfAKind: what a tenant says of the jobs of a kind and a condition comes before what it says of the condition, and leaves other kinds alone.
+// TestPolicyOfAKind: what a tenant says of the jobs of a kind and a condition comes before what it
+// says of the condition, and leaves other kinds alone.
 func TestPolicyOfAKind(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		svc := service.New(service.Config{Store: fake.New(nil), Broker: &local.Broker{}, Log: slog.New(slog.DiscardHandler)})

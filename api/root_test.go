@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 )
 
-// TestRoot asks at the beginning where things are, as a person and as a program, without a token and behind a proxy, and
-// goes to each of them.
+// TestRoot asks at the beginning where things are, as a person and as a program, without a token
+// and behind a proxy, and goes to each of them.
 func TestRoot(t *testing.T) {
 	for _, prefix := range []string{"", "/pawl"} {
 		f := openWith(t, api.Config{Auth: byToken, Prefix: prefix})

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// TestRowsThatCannotBeShown puts jobs into the store as no door lets them in: each answer shows them beside the others.
+// TestRowsThatCannotBeShown puts jobs into the store as no door lets them in: each answer shows
+// them beside the others.
 func TestRowsThatCannotBeShown(t *testing.T) {
 	db, err := sqlite.Open(t.Context(), t.TempDir(), sqlite.Options{})
 	if err != nil {

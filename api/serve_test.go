@@ -252,7 +252,8 @@ func (failing) Sessions(context.Context) ([]store.SessionInfo, error) {
 	return []store.SessionInfo{{ID: job.NewID(), Live: true, Renewed: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}, nil
 }
 
-// ofRequests says of a record whether it was logged with the context of a request, from which a log knows more.
+// ofRequests says of a record whether it was logged with the context of a request, from which a log
+// knows more.
 type ofRequests struct{ slog.Handler }
 
 func (h ofRequests) Handle(ctx context.Context, r slog.Record) error {

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// TestBadText sends what is no text through every door: the answer is the same for each database, and never a defect.
+// TestBadText sends what is no text through every door: the answer is the same for each database,
+// and never a defect.
 func TestBadText(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"sqlite": func(t *testing.T) store.Store {

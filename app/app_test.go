@@ -37,7 +37,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Stopping(m)) }
 
-// A house is a service that runs programs, on a fresh folder. It can be stopped and started anew, as a process is.
+// A house is a service that runs programs, on a fresh folder. It can be stopped and started anew,
+// as a process is.
 type house struct {
 	*testing.T
 	svc  *service.Service
@@ -181,7 +182,8 @@ func (h *house) stop() {
 	h.running = nil
 }
 
-// A mortal worker dies where something that it calls panics with a death: its job goes back as it stands then.
+// A mortal worker dies where something that it calls panics with a death: its job goes back as it
+// stands then.
 type mortal struct{ *app.Kind }
 
 type death struct{}
@@ -323,7 +325,8 @@ func scripted(script string, args ...string) job.Spec {
 	return s
 }
 
-// alive returns the stat lines of what is alive in a process group: a zombie is dead, whoever may reap it.
+// alive returns the stat lines of what is alive in a process group: a zombie is dead, whoever may
+// reap it.
 func alive(t *testing.T, group int) (left []string) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

@@ -325,7 +325,8 @@ func TestCanceledWhileArchived(t *testing.T) {
 			then(ctx)
 		})
 	}
-	// leaves checks that there is something to take away. That is seen here, and not later: the watcher may be about to begin.
+	// leaves checks that there is something to take away. That is seen here, and not later: the
+	// watcher may be about to begin.
 	leaves := func(h *house, folder ...string) {
 		if len(h.copies(filepath.Join(append([]string{h.dir}, folder...)...))) == 0 {
 			h.Error("there is nothing to take away")

@@ -109,7 +109,8 @@ func (h *house) room(g service.BlockedGroup) bool {
 	return free.Bavail*uint64(free.Bsize) >= need
 }
 
-// fill writes a file that leaves less than so many bytes of a file system, and returns what makes room again.
+// fill writes a file that leaves less than so many bytes of a file system, and returns what makes
+// room again.
 func (h *house) fill(dir string, leave int64) (empty func()) {
 	h.Helper()
 	name := filepath.Join(dir, "filler")
@@ -214,8 +215,8 @@ func TestFullFileSystemOfTheFolders(t *testing.T) {
 	}
 }
 
-// Systems that share a file system have a group each, which closes the line of its own. Their backlogs wait while it is full, and go on
-// when the tester has found room.
+// Systems that share a file system have a group each, which closes the line of its own. Their
+// backlogs wait while it is full, and go on when the tester has found room.
 func TestFullFileSystemOfTwoSystems(t *testing.T) {
 	h := openOn(t, memory{})
 	full := h.tmpfs("16m")

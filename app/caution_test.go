@@ -45,7 +45,8 @@ func (f notingFiles) Open(ctx context.Context, name string) (io.ReadSeekCloser, 
 	return f.FS.Open(ctx, name)
 }
 
-// note is what a watch notes before it reads, for the nth time, what the first launch of a job left.
+// note is what a watch notes before it reads, for the nth time, what the first launch of a job
+// left.
 func (h *house) note(id job.ID, n int) string {
 	return filepath.Join(h.spool(), ".watching", runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, n))
 }

@@ -76,7 +76,8 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 	}
 }
 
-// A host that cannot be reached from some call on, whichever that is, delays a job and launches nothing twice.
+// A host that cannot be reached from some call on, whichever that is, delays a job and launches
+// nothing twice.
 func TestHostThatDiesHalfWay(t *testing.T) {
 	for n := range 40 {
 		if testing.Short() && n%8 > 0 {
@@ -148,7 +149,8 @@ func TestKillWhoseEndIsNotSeen(t *testing.T) {
 	}
 }
 
-// A program comes to the watcher while its host cannot be asked how late it is. It is looked after all the same.
+// A program comes to the watcher while its host cannot be asked how late it is. It is looked after
+// all the same.
 func TestHostWithoutTime(t *testing.T) {
 	h := open(t, func(p *parts) {
 		var asked atomic.Int32
@@ -167,7 +169,8 @@ func TestHostWithoutTime(t *testing.T) {
 	}
 }
 
-// A watch that keeps silent is made up for by the deaths of children, and one that overflows by a look at the folder.
+// A watch that keeps silent is made up for by the deaths of children, and one that overflows by a
+// look at the folder.
 func TestWatchThatKeepsSilent(t *testing.T) {
 	var f *hostfake.Host
 	h := open(t, func(p *parts) {
@@ -181,7 +184,8 @@ func TestWatchThatKeepsSilent(t *testing.T) {
 	}
 }
 
-// An archive whose file system lies about a file's size, or dies while it is written, is not called one.
+// An archive whose file system lies about a file's size, or dies while it is written, is not called
+// one.
 func TestArchiveThatMisbehaves(t *testing.T) {
 	for name, spoil := range map[string]func(f *filesfake.FS){
 		"a name cannot be given":  func(f *filesfake.FS) { f.Inject(filesfake.Fault{Op: "Link", Err: errors.New("unwell")}) },
@@ -215,8 +219,8 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 	}
 }
 
-// An archive of which nobody hears that it was published, and a worker that dies when it has found that in the next attempt:
-// the results of the one attempt are not taken for those of the other.
+// An archive of which nobody hears that it was published, and a worker that dies when it has found
+// that in the next attempt: the results of the one attempt are not taken for those of the other.
 func TestArchiveOfAnEarlierAttempt(t *testing.T) {
 	f := &oblivious{FS: filesfake.New()}
 	h := open(t, func(p *parts) { p.Files = f })
@@ -227,7 +231,8 @@ func TestArchiveOfAnEarlierAttempt(t *testing.T) {
 	}
 }
 
-// An oblivious file system loses the answer to the first rename of a folder. Once another one has failed, who removes copies dies.
+// An oblivious file system loses the answer to the first rename of a folder. Once another one has
+// failed, who removes copies dies.
 type oblivious struct {
 	*filesfake.FS
 	renamed, refused, died bool

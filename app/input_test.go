@@ -91,7 +91,8 @@ func TestMacros(t *testing.T) {
 	}
 }
 
-// forbidding files may not be read where their name says so: the tests may run as root, who may read all.
+// forbidding files may not be read where their name says so: the tests may run as root, who may
+// read all.
 type forbidding struct{ fileslocal.FS }
 
 func (f forbidding) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {

@@ -242,7 +242,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// A passing is a reader from which a watcher may hear nothing for a while of programs that have come to run.
+// A passing is a reader from which a watcher may hear nothing for a while of programs that have
+// come to run.
 type passing struct {
 	store.Reader
 	silent atomic.Bool

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// ListSystem lists a folder of a system, with up to limit entries. It lists what jobs can take as an
-// input, so its errors are those of an input; see [job.System.Opens].
+// ListSystem lists a folder of a system, with up to limit entries. It lists what jobs can take as
+// an input, so its errors are those of an input; see [job.System.Opens].
 func (k *Kind) ListSystem(ctx context.Context, tenant, system, name string, limit int) (job.Listing, error) {
 	l := job.Listing{System: system, Path: path.Clean("/" + name)}
 	from, err := k.border().onSystem(ctx, tenant, place{"path", l.Path}, system, l.Path)

@@ -200,7 +200,8 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// What a job published before it met a file of another's is taken back: the next attempt brings other content.
+// What a job published before it met a file of another's is taken back: the next attempt brings
+// other content.
 func TestArchiveThatFailsHalfWay(t *testing.T) {
 	h := open(t)
 	to := filepath.Join(h.dir, "results")

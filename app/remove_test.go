@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// TestRetention: with a job that is kept no longer go its folder and its results in the service's own archive. Results in a
-// folder of the user's stay, and so do jobs that are kept.
+// TestRetention: with a job that is kept no longer go its folder and its results in the service's
+// own archive. Results in a folder of the user's stay, and so do jobs that are kept.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	h := open(t)
@@ -64,8 +64,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestRemoveWhatTheRowDoesNotTell: a job was canceled after its folder was made and before its row told of it, or while its
-// results were copied.
+// TestRemoveWhatTheRowDoesNotTell: a job was canceled after its folder was made and before its row
+// told of it, or while its results were copied.
 func TestRemoveWhatTheRowDoesNotTell(t *testing.T) {
 	h := open(t)
 	j := job.Job{ID: job.NewID(), Tenant: "default", Request: json.RawMessage(`{"command":["true"]}`)}

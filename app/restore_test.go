@@ -163,8 +163,9 @@ case $3.$0 in RUNNING.runs) ;; RUNNING.*) [ $PAWL_ATTEMPT = 1 ] && read line < "
 case $0 in 2:*) [ $PAWL_ATTEMPT = 1 ] && exit 1;; esac
 case $0 in *runs) read line < "$1";; failed|deleted) exit 3;; esac`
 
-// After a restore of the database no program is launched that has been launched before, wherever its job stood when the
-// database was saved and whatever became of it since; what runs is taken over, and what has ended is told of.
+// After a restore of the database no program is launched that has been launched before, wherever
+// its job stood when the database was saved and whatever became of it since; what runs is taken
+// over, and what has ended is told of.
 func TestRestore(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testRestore(t, sqliteFolder{}) })
 	t.Run("postgres", func(t *testing.T) {
@@ -453,7 +454,8 @@ func endUnknown(h *house) {
 	}
 }
 
-// A launch that was armed in the time that is lost, by a process that died with it, is revoked before there is another.
+// A launch that was armed in the time that is lost, by a process that died with it, is revoked
+// before there is another.
 func TestLaunchArmedBeforeARestore(t *testing.T) {
 	h := open(t)
 	h.stop()

@@ -40,7 +40,8 @@ func (m machine) Files() files.FS { return m.fs }
 // A humble file system reads as an owner who is not root: what may not be read cannot be.
 type humble struct{ fileslocal.FS }
 
-// humbly calls f in a thread that has given away for a while what lets root pass by the rights of files.
+// humbly calls f in a thread that has given away for a while what lets root pass by the rights of
+// files.
 func humbly[T any](f func() (T, error)) (T, error) {
 	runtime.LockOSThread()
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 )
 
-// Where each call to the files of a system costs a round trip, the job's folder is made in one, with
-// small inputs and the list of them. So it is not made before they are staged.
+// Where each call to the files of a system costs a round trip, the job's folder is made in one,
+// with small inputs and the list of them. So it is not made before they are staged.
 
 // distant reports whether that is so.
 func (s *program) distant() bool {
@@ -26,8 +26,8 @@ func (s *program) distant() bool {
 // one by one.
 func (s *program) atOnce() bool { return s.distant() && s.job.Attempt == 1 }
 
-// fill makes the job's folder with the inputs in it, if they are a few small files and the folder is
-// not there. It reports whether it has. If not, they are staged one by one, which tells what is
+// fill makes the job's folder with the inputs in it, if they are a few small files and the folder
+// is not there. It reports whether it has. If not, they are staged one by one, which tells what is
 // wrong.
 func (g *stager) fill(ctx context.Context) bool {
 	small, ok := g.small(ctx)

@@ -58,8 +58,8 @@ const (
 func elsewhere(j *job.Job) bool { return strings.Contains(j.Watch, "/") }
 
 // silent returns the block of a job whose machine cannot be reached, or that of an input or of its
-// archive; nil: err is no such trouble. All troubles of reaching one account are one group. Files of
-// another machine that are not there for now were cut off with it.
+// archive; nil: err is no such trouble. All troubles of reaching one account are one group. Files
+// of another machine that are not there for now were cut off with it.
 func silent(j *job.Job, err error) *job.Block {
 	code, watch := job.ConnectionLost, j.Watch
 	of, other := errors.AsType[*sourceError](err)

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestResultOfAFailure sees that a job that failed keeps what is known of its program, as one that finished does.
+// TestResultOfAFailure sees that a job that failed keeps what is known of its program, as one that
+// finished does.
 func TestResultOfAFailure(t *testing.T) {
 	for _, c := range []struct {
 		name    string

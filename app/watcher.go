@@ -469,8 +469,8 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 // reasonSoon is when a launch is looked at again whose scheduler has not said yet why it waits.
 const reasonSoon = 5 * time.Second
 
-// expectedStep is by how much the time is to change at which a job is expected to begin, before that
-// is recorded: schedulers think of another one each minute.
+// expectedStep is by how much the time is to change at which a job is expected to begin, before
+// that is recorded: schedulers think of another one each minute.
 const expectedStep = 10 * time.Minute
 
 // maxCompared is how many jobs are compared with their rows when a watch begins: the newest,

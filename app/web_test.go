@@ -104,7 +104,8 @@ func TestNoWeb(t *testing.T) {
 	}
 }
 
-// A connection that breaks off in the middle of a file blocks the job, and what has come of the file is not taken for it.
+// A connection that breaks off in the middle of a file blocks the job, and what has come of the
+// file is not taken for it.
 func TestTransferInterrupted(t *testing.T) {
 	h := open(t)
 	var up atomic.Bool
@@ -142,7 +143,8 @@ func TestTransferInterrupted(t *testing.T) {
 	}
 }
 
-// A server is out of order while many jobs stage from it: they wait together, none of them fails, and each gets what is its own.
+// A server is out of order while many jobs stage from it: they wait together, none of them fails,
+// and each gets what is its own.
 func TestServerOutOfOrder(t *testing.T) {
 	n := 150
 	if testenv.Long() {

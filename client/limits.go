@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// Limits returns the limits that are set and the keys that are in use; see [service.Service.Limits].
+// Limits returns the limits that are set and the keys that are in use; see
+// [service.Service.Limits].
 func (c *Client) Limits(ctx context.Context) ([]service.LimitUse, error) {
 	answer, err := fetch[struct {
 		Items []service.LimitUse `json:"items"`

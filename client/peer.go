@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// A Peer makes calls to a process on another machine. It implements [service.Peer]. Each request has
-// its own token, and is made once.
+// A Peer makes calls to a process on another machine. It implements [service.Peer]. Each request
+// has its own token, and is made once.
 type Peer struct {
 	// Address is the URL of the process.
 	Address string
@@ -65,8 +65,8 @@ func (p *Peer) Delete(ctx context.Context, id job.ID) error {
 	return fromPeer(ctx, c.Delete(ctx, id))
 }
 
-// OpenOutput implements [service.Peer]. Modified is exact to the second. What is read from somewhere
-// else in the file is asked for anew.
+// OpenOutput implements [service.Peer]. Modified is exact to the second. What is read from
+// somewhere else in the file is asked for anew.
 func (p *Peer) OpenOutput(ctx context.Context, id job.ID, name string) (service.File, io.ReadSeekCloser, error) {
 	open := func(from int64) (service.File, io.ReadCloser, error) {
 		c, err := p.as(ctx, id, false)

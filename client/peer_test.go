@@ -169,7 +169,8 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// A file that is large comes as it is read, and a log that is followed until whoever reads has had enough.
+// A file that is large comes as it is read, and a log that is followed until whoever reads has had
+// enough.
 func TestPeerStreams(t *testing.T) {
 	m := openMachine(t)
 	t.Run("a large file", func(t *testing.T) {

@@ -136,7 +136,8 @@ func TestRefused(t *testing.T) {
 		})
 	}
 
-	// A kind of several steps goes on while its changes are on their way: the refused one may be any of them.
+	// A kind of several steps goes on while its changes are on their way: the refused one may be any
+	// of them.
 	for _, state := range []job.State{job.StagingInputs, job.StagingJob, job.SubmittingJob, job.Archiving} {
 		t.Run("on the way to "+string(state), func(t *testing.T) {
 			next := map[job.State]job.State{

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// TestClaimsAlong: who is next under a limit is claimed with the change that gives its turn back, and nobody is claimed twice or
-// forgotten.
+// TestClaimsAlong: who is next under a limit is claimed with the change that gives its turn back,
+// and nobody is claimed twice or forgotten.
 func TestClaimsAlong(t *testing.T) {
 	const jobs, most = 20, 2
 	under := func(t *testing.T, slots int, test func(w *world, y *tally, submit func() []job.ID)) {

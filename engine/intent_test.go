@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// TestClaimIsIntent: where a program comes to its launch by a claim, that is the intent. What a step makes of it otherwise launches
-// nothing, and leaves nothing behind that may run.
+// TestClaimIsIntent: where a program comes to its launch by a claim, that is the intent. What a
+// step makes of it otherwise launches nothing, and leaves nothing behind that may run.
 func TestClaimIsIntent(t *testing.T) {
 	// staged is a kind whose programs come to their launch by a claim.
 	staged := func(submit func(context.Context, *engine.Run) engine.Outcome) service.Config {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLapse: once the lease is over the context of a step has ended for whoever asks, though no loop has noticed yet; and an
-// answer that comes after that does not bring the session back.
+// TestLapse: once the lease is over the context of a step has ended for whoever asks, though no
+// loop has noticed yet; and an answer that comes after that does not bring the session back.
 func TestLapse(t *testing.T) {
 	s := newSession(t.Context(), New(Config{}), &sync.WaitGroup{})
 	s.extend(time.Now())

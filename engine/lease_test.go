@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// frozen registers the kind freeze, whose handler ignores its context the first time it is called. Its result is how
-// often it was called.
+// frozen registers the kind freeze, whose handler ignores its context the first time it is called.
+// Its result is how often it was called.
 func (w *world) frozen() *frozen {
 	f := &frozen{thaw: make(chan none)}
 	service.Handle(w.svc, "freeze", func(ctx context.Context, _ *service.Task[int]) (int64, error) {

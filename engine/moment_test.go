@@ -50,7 +50,8 @@ func (w *world) rate(key string, most int, per time.Duration) *job.Limit {
 	return &l
 }
 
-// launched returns when programs were launched, by the database's clock: those launches are left out whose moment had passed.
+// launched returns when programs were launched, by the database's clock: those launches are left
+// out whose moment had passed.
 func (w *world) launched(ids ...job.ID) []time.Time {
 	w.Helper()
 	return w.times(ids, func(e job.Event) bool { return e.Message == job.Launching })
@@ -336,7 +337,8 @@ func slow(d time.Duration, calls ...string) fault {
 	}
 }
 
-// TestAnyPace: whatever the rates, the turns and the trouble, no program begins or is launched before its time, and all of them go.
+// TestAnyPace: whatever the rates, the turns and the trouble, no program begins or is launched
+// before its time, and all of them go.
 func TestAnyPace(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {

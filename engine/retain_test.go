@@ -23,7 +23,8 @@ import (
 // rarely is for tests that last for days: sessions are renewed once an hour.
 var rarely = service.Config{Options: engine.Options{Lease: 3 * time.Hour, Sweep: 24 * time.Hour}}
 
-// A shelf is a kind whose jobs have files until these are removed. Its jobs never run: they are canceled before.
+// A shelf is a kind whose jobs have files until these are removed. Its jobs never run: they are
+// canceled before.
 type shelf struct {
 	mu      sync.Mutex
 	removed []job.ID // guarded by mu: whose files were removed, by each call
@@ -59,7 +60,8 @@ func (s *shelf) had() []job.ID {
 	return ids
 }
 
-// kept returns cfg with a process that also watches over the programs of the machine "here", which are on a shelf.
+// kept returns cfg with a process that also watches over the programs of the machine "here", which
+// are on a shelf.
 func kept(cfg service.Config) (service.Config, *shelf) {
 	s := &shelf{}
 	cfg.Machine, cfg.Kinds = "here", map[string]engine.Kind{job.KindApp: s}

@@ -62,7 +62,8 @@ func order(n int) []int {
 	return all
 }
 
-// level finds by halving to which part slots are in use when the ready jobs have gone where most are free.
+// level finds by halving to which part slots are in use when the ready jobs have gone where most
+// are free.
 func level(d store.Demand) float64 {
 	low, high := 0.0, 1.0
 	for range 50 {

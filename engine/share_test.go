@@ -39,8 +39,8 @@ func (h hall) each(f func(*local.Broker) error) error {
 	return nil
 }
 
-// crew makes processes of w with so many slots each, which hear each other, and lets them run. naps counts the jobs that
-// each of them was given; they take a minute.
+// crew makes processes of w with so many slots each, which hear each other, and lets them run. naps
+// counts the jobs that each of them was given; they take a minute.
 func (w *world) crew(slots ...int) (all []*world, naps []*tally) {
 	w.Helper()
 	var brokers []*local.Broker
@@ -67,7 +67,8 @@ func (w *world) crew(slots ...int) (all []*world, naps []*tally) {
 	return all, naps
 }
 
-// lazy begins a session of a process that has ten slots and claims nothing, and returns what ends it.
+// lazy begins a session of a process that has ten slots and claims nothing, and returns what ends
+// it.
 func (w *world) lazy(kind string) (end func()) {
 	w.Helper()
 	s := store.Session{ID: job.NewID(), Lease: time.Hour, Process: store.Process{
@@ -250,8 +251,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestPassedOver: a claim gets nothing, because another process has locked the ready jobs; then that lets go of them, and
-// tells nobody.
+// TestPassedOver: a claim gets nothing, because another process has locked the ready jobs; then
+// that lets go of them, and tells nobody.
 func TestPassedOver(t *testing.T) {
 	for _, row := range []struct {
 		name    string

@@ -35,8 +35,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestIdleTogether: with two processes one of them sweeps, and neither makes more statements than it would alone. When
-// that one has gone, the other sweeps.
+// TestIdleTogether: with two processes one of them sweeps, and neither makes more statements than
+// it would alone. When that one has gone, the other sweeps.
 func TestIdleTogether(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
@@ -75,8 +75,8 @@ func TestIdleTogether(t *testing.T) {
 	})
 }
 
-// TestForgotten: wake-ups that went to nobody. Another service on the same store stands for a process that died
-// between its commit and its word of it.
+// TestForgotten: wake-ups that went to nobody. Another service on the same store stands for a
+// process that died between its commit and its word of it.
 func TestForgotten(t *testing.T) {
 	t.Run("ready jobs are told of by the renewal", func(t *testing.T) {
 		bubble(t, service.Config{}, func(w *world) {
@@ -253,7 +253,8 @@ func TestPayers(t *testing.T) {
 	})
 }
 
-// TestPayersLull: what may wait is paid after a while also where a payer has waited long for somebody else.
+// TestPayersLull: what may wait is paid after a while also where a payer has waited long for
+// somebody else.
 func TestPayersLull(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()
@@ -292,7 +293,8 @@ func (w *world) silently(edit ...func(*service.Request)) job.ID {
 	return answers[0].ID
 }
 
-// mute returns a service on the same store whose wake-ups reach nobody and that pays nothing, as if it died once it has committed.
+// mute returns a service on the same store whose wake-ups reach nobody and that pays nothing, as if
+// it died once it has committed.
 func (w *world) mute() *service.Service {
 	cfg := w.cfg
 	cfg.Broker, cfg.Store = &local.Broker{}, unable{cfg.Store}
@@ -306,7 +308,8 @@ func (unable) Pay(context.Context, int) (int, store.Effects, error) {
 	return 0, store.Effects{}, job.Errorf(job.Unavailable, "who would pay has died")
 }
 
-// TestPaidAtOnce: a process that runs nothing pays all that it owes by itself, and nobody waits for a renewal.
+// TestPaidAtOnce: a process that runs nothing pays all that it owes by itself, and nobody waits for
+// a renewal.
 func TestPaidAtOnce(t *testing.T) {
 	const n = 1200 // more than one call of Pay lets go, or looks at for a limit
 	tests := []struct {
@@ -361,7 +364,8 @@ func TestPaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestPaidTogether: what may wait is paid after a while, all at once, or with something that may not.
+// TestPaidTogether: what may wait is paid after a while, all at once, or with something that may
+// not.
 func TestPaidTogether(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		_, letGo := w.hold()

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// hold registers the kind hold: its handler waits for its context and keeps the cause, unless it is let go.
+// hold registers the kind hold: its handler waits for its context and keeps the cause, unless it is
+// let go.
 func (w *world) hold() (*causes, chan none) {
 	c, letGo := &causes{}, make(chan none)
 	service.Handle(w.svc, "hold", func(ctx context.Context, task *service.Task[int]) (string, error) {

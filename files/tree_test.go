@@ -20,8 +20,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// grow makes a tree below a folder: a name with a slash at the end is a folder, "a -> b" is a symbolic link, and
-// anything else a file that holds its own name.
+// grow makes a tree below a folder: a name with a slash at the end is a folder, "a -> b" is a
+// symbolic link, and anything else a file that holds its own name.
 func grow(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -53,8 +53,9 @@ func realTemp(t *testing.T) string {
 	return dir
 }
 
-// In a row, T stands for the folder that holds the root, which is T/data. An entry is shown as "name", "name/" for a
-// folder, with " = path" if the path is not T/data/name, or as the message of its error.
+// In a row, T stands for the folder that holds the root, which is T/data. An entry is shown as
+// "name", "name/" for a folder, with " = path" if the path is not T/data/name, or as the message of
+// its error.
 func TestTree(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -161,7 +161,8 @@ func TestUnder(t *testing.T) {
 	}
 }
 
-// TestUnderInAWorkersHands follows a program that meets a limit while a worker makes it ready who knows nothing of it.
+// TestUnderInAWorkersHands follows a program that meets a limit while a worker makes it ready who
+// knows nothing of it.
 func TestUnderInAWorkersHands(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	at := job.Job{Kind: job.KindApp, Place: job.Place{State: job.StagingInputs, Custody: job.Worker}, Attempt: 1, MaxAttempts: 3}

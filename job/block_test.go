@@ -186,7 +186,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestPolicyHasItsTests: a job that is blocked as the stages begin sees each of their tests, and no more, before its wait is over.
+// TestPolicyHasItsTests: a job that is blocked as the stages begin sees each of their tests, and no
+// more, before its wait is over.
 func TestPolicyHasItsTests(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

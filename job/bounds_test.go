@@ -70,7 +70,8 @@ func TestMend(t *testing.T) {
 	}
 }
 
-// TestMessagesHaveBounds says of all kinds of texts that programs may bring that every database takes what is kept.
+// TestMessagesHaveBounds says of all kinds of texts that programs may bring that every database
+// takes what is kept.
 func TestMessagesHaveBounds(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("x", 20<<20), strings.Repeat("\xff", 5000), strings.Repeat("\x00", 5000), strings.Repeat("é", 3000),

@@ -89,7 +89,8 @@ func unknown(n int) string {
 	return b.String()
 }
 
-// TestInputsInPlaceAmongMany has as many inputs as there may be: each is looked for among the others, and not at each.
+// TestInputsInPlaceAmongMany has as many inputs as there may be: each is looked for among the
+// others, and not at each.
 func TestInputsInPlaceAmongMany(t *testing.T) {
 	s := job.Spec{Command: []string{"a"}}
 	for i := range job.MaxInputs {

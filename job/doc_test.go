@@ -165,7 +165,8 @@ func constants(t *testing.T, file string) map[string]string {
 	return says
 }
 
-// lifeLines draws the life of a program, and under it that of a task, which leaves out what it has no need of.
+// lifeLines draws the life of a program, and under it that of a task, which leaves out what it has
+// no need of.
 func lifeLines(t *testing.T) string {
 	program := []job.State{
 		job.Waiting, job.Pending, job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.SubmittingJob,
@@ -196,7 +197,8 @@ func lifeLines(t *testing.T) string {
 	return upper.String() + "\n" + lower.String() + "\n"
 }
 
-// diagram draws the edges as a Mermaid diagram. An edge that all states of a class have is drawn once, from the class.
+// diagram draws the edges as a Mermaid diagram. An edge that all states of a class have is drawn
+// once, from the class.
 func diagram(t *testing.T) string {
 	why := map[[2]job.State]string{
 		{job.Pending, job.Running}:         "a task",

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestEveryHistory walks random lives of a job, the way a store and everybody who hands it changes would, and looks after
-// each change whether what must always hold still does.
+// TestEveryHistory walks random lives of a job, the way a store and everybody who hands it changes
+// would, and looks after each change whether what must always hold still does.
 func TestEveryHistory(t *testing.T) {
 	seen := map[string]bool{} // places and turns, over all walks
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,8 @@ type history struct {
 	seen map[string]bool
 }
 
-// oneOf draws from a list. Each element is as likely as the others; rapid.SampledFrom leans to the first.
+// oneOf draws from a list. Each element is as likely as the others; rapid.SampledFrom leans to the
+// first.
 func oneOf[T any](t *rapid.T, label string, list ...T) T {
 	return rapid.Custom(func(t *rapid.T) T {
 		i := 0
@@ -198,7 +199,8 @@ func (h *history) rest(t *rapid.T) {
 	}
 }
 
-// move makes one of the moves that the custody of the job allows. A job that has ended makes room for the next.
+// move makes one of the moves that the custody of the job allows. A job that has ended makes room
+// for the next.
 func (h *history) move(t *rapid.T) {
 	type moves []func(*rapid.T)
 	cancel := func(t *rapid.T) { h.wish(t, job.WishCancel) }
@@ -256,7 +258,8 @@ func (h *history) claim(t *rapid.T) {
 	h.apply(t, job.Change{Path: path(to), To: job.Worker, Set: job.Patch{Session: job.NewID(), Claim: job.NewID()}})
 }
 
-// step makes a random change that a kind may ask for: any path in the tables, less what the kind of the job never does.
+// step makes a random change that a kind may ask for: any path in the tables, less what the kind of
+// the job never does.
 func (h *history) step(t *rapid.T) {
 	j := &h.job
 	c := job.Change{To: j.Custody}
@@ -324,8 +327,8 @@ func (h *history) step(t *rapid.T) {
 	}
 }
 
-// ends lists where a change may end that has come to a state. Ways ahead are listed more often than others, and failures
-// less, or few walks would get far.
+// ends lists where a change may end that has come to a state. Ways ahead are listed more often than
+// others, and failures less, or few walks would get far.
 func (h *history) ends(from job.State) []job.Place {
 	var ends []job.Place
 	for _, s := range job.Edges(from) {
@@ -348,9 +351,9 @@ func (h *history) ends(from job.State) []job.Place {
 	return ends
 }
 
-// own reports whether the kind of the job asks for the edge from one state to another. A person alone pauses. A task has no
-// working state but RUNNING. A worker has a program RUNNING only on its way to the watcher or to ARCHIVING, and a program
-// that ran is archived.
+// own reports whether the kind of the job asks for the edge from one state to another. A person
+// alone pauses. A task has no working state but RUNNING. A worker has a program RUNNING only on its
+// way to the watcher or to ARCHIVING, and a program that ran is archived.
 func (h *history) own(from, to job.State) bool {
 	launches := h.job.Program() && h.job.Custody == job.Worker
 	switch {

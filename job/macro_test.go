@@ -80,7 +80,8 @@ func FuzzExpand(f *testing.F) {
 		if spec.Validate() != nil {
 			return
 		}
-		// What was accepted can be expanded, and the result of values without macros holds none but literals.
+		// What was accepted can be expanded, and the result of values without macros holds none but
+		// literals.
 		if _, err := spec.Expand(func(string) string { return "" }, func(string) (string, bool) { return "", true }); err != nil {
 			t.Errorf("%q was accepted, and cannot be expanded: %v", text, err)
 		}

@@ -144,7 +144,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestPass: who is paused, or blocked, lets others pass where it stands in line when it goes on, and keeps nothing then.
+// TestPass: who is paused, or blocked, lets others pass where it stands in line when it goes on,
+// and keeps nothing then.
 func TestPass(t *testing.T) {
 	t.Parallel()
 	for _, trouble := range []Place{{Paused, User}, {Blocked, Recovery}} {

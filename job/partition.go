@@ -105,8 +105,8 @@ func (s *System) named() string {
 	return short(strings.Join(names, " or "))
 }
 
-// Complete fills in what a job leaves to the scheduler of the system. A system without one leaves r as
-// it is.
+// Complete fills in what a job leaves to the scheduler of the system. A system without one leaves r
+// as it is.
 func (s *System) Complete(r *Resources) {
 	if s.Scheduled() {
 		r.Account, r.Partition = cmp.Or(r.Account, s.Account), cmp.Or(r.Partition, s.Partition)
@@ -129,8 +129,8 @@ func (s *System) CheckWait() time.Duration {
 	return 30 * time.Second
 }
 
-// PartitionKeys returns the keys of the partition that a system chooses for j: see [Job.Keys]. There
-// are none if its document lists no partitions.
+// PartitionKeys returns the keys of the partition that a system chooses for j: see [Job.Keys].
+// There are none if its document lists no partitions.
 func (s *System) PartitionKeys(j *Job) []string {
 	if len(s.Partitions) == 0 {
 		return nil

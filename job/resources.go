@@ -125,7 +125,8 @@ func (v *validation) amounts(at string, r *Resources) {
 	}
 }
 
-// directiveRE matches a value of a directive in a batch script. It has nothing that ends a word or a
+// directiveRE matches a value of a directive in a batch script. It has nothing that ends a word or
+// a
 // line there, or that quotes: no space, no quote, no backslash, no # and no $.
 var directiveRE = regexp.MustCompile(`^[A-Za-z0-9_./:,@+=%&|*()\[\]!?^~{}<>;-]*$`)
 

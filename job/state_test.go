@@ -15,7 +15,8 @@ var (
 	}
 	terminal = []job.State{job.Finished, job.Failed, job.Canceled}
 
-	// Where a worker picks work up again: the working states, less those in which something runs by itself.
+	// Where a worker picks work up again: the working states, less those in which something runs by
+	// itself.
 	steps = []job.State{job.ProcessingInputs, job.StagingInputs, job.StagingJob, job.SubmittingJob, job.Archiving}
 
 	lives = `

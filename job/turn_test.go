@@ -39,7 +39,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestTurnsOfAProgram follows a program from its line to its end, with what it gives back and owes at each change.
+// TestTurnsOfAProgram follows a program from its line to its end, with what it gives back and owes
+// at each change.
 func TestTurnsOfAProgram(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	j := job.Job{ID: job.NewID(), Kind: job.KindApp, Limits: []string{"a", "b"}, Ties: job.TieLimited, Attempt: 1, MaxAttempts: 3}

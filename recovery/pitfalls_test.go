@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/sqlite"
 )
 
-// These tests are of what is known to go wrong where a group is one record that all its jobs share, and a process remembers how it stands.
+// These tests are of what is known to go wrong where a group is one record that all its jobs share,
+// and a process remembers how it stands.
 
 // hour is a block that is tested every minute, and for which a job waits for an hour.
 func hour() *job.Block {
@@ -27,7 +28,8 @@ func hour() *job.Block {
 	return b
 }
 
-// A process that is started anew on the database that the last one left knows since when a job waits: it waits for no longer.
+// A process that is started anew on the database that the last one left knows since when a job
+// waits: it waits for no longer.
 func TestRestartStretchesNoDeadline(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +68,8 @@ func TestRestartStretchesNoDeadline(t *testing.T) {
 	})
 }
 
-// Who joins late inherits neither the time that others have waited nor the tests that were made for them; and who fails fails alone.
+// Who joins late inherits neither the time that others have waited nor the tests that were made for
+// them; and who fails fails alone.
 func TestWhoJoinsLateHasAllHisTime(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		b := hour()
@@ -89,7 +92,8 @@ func TestWhoJoinsLateHasAllHisTime(t *testing.T) {
 	})
 }
 
-// Who blocks at once each time that he is let go does not have the others go in storms: the group slows down.
+// Who blocks at once each time that he is let go does not have the others go in storms: the group
+// slows down.
 func TestReblockingIsNoStorm(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		w.tester.Set("lab", fake.Knobs{Up: true}) // and yet nobody gets on

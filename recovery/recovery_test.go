@@ -64,7 +64,8 @@ func TestMayGo(t *testing.T) {
 	})
 }
 
-// One answer is for all groups that ask the same: of these no more jobs go together than it says, and nobody is forgotten over that.
+// One answer is for all groups that ask the same: of these no more jobs go together than it says,
+// and nobody is forgotten over that.
 func TestMayGoTogether(t *testing.T) {
 	for _, may := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(may), func(t *testing.T) {
@@ -227,7 +228,8 @@ func TestHungTests(t *testing.T) {
 	})
 }
 
-// However many tests hang, of whatever tenant, a host that is not asked by them is tested at its times.
+// However many tests hang, of whatever tenant, a host that is not asked by them is tested at its
+// times.
 func TestHungTestsOfMany(t *testing.T) {
 	all := 100 // there are 32 places
 	if testenv.Long() {
@@ -299,7 +301,8 @@ func TestHungTestsOfMany(t *testing.T) {
 	})
 }
 
-// away blocks tasks of a tenant, each by a host of its own that behaves as it is told, and returns the hosts.
+// away blocks tasks of a tenant, each by a host of its own that behaves as it is told, and returns
+// the hosts.
 func (w *world) away(s *service.Service, n int, k fake.Knobs) (hosts []string) {
 	w.Helper()
 	w.faces++
@@ -312,7 +315,8 @@ func (w *world) away(s *service.Service, n int, k fake.Knobs) (hosts []string) {
 	return hosts
 }
 
-// onTime blocks a task by a host that answers, and watches its tests for ten minutes. The first may be late.
+// onTime blocks a task by a host that answers, and watches its tests for ten minutes. The first may
+// be late.
 func (w *world) onTime(s *service.Service, host string, late time.Duration) {
 	w.Helper()
 	w.tester.Set(host, fake.Knobs{Takes: 100 * time.Millisecond})
@@ -362,7 +366,8 @@ func TestTestsOfAHost(t *testing.T) {
 	})
 }
 
-// Behind more groups than are asked for at once, all of a host that does not answer, others are tested in time.
+// Behind more groups than are asked for at once, all of a host that does not answer, others are
+// tested in time.
 func TestManyGroups(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		w.tester.Set("hung", fake.Knobs{Hangs: true})
@@ -595,7 +600,8 @@ func TestAnotherHolder(t *testing.T) {
 	})
 }
 
-// What can be tested on one machine only is tested there, also by a process that only watches its programs.
+// What can be tested on one machine only is tested there, also by a process that only watches its
+// programs.
 func TestOfAMachine(t *testing.T) {
 	t.Parallel()
 	synctestRun(t, func(w *world) {

@@ -52,7 +52,8 @@ func TestBlockedInAGroup(t *testing.T) {
 	})
 }
 
-// Of several groups that close a line a job that waits there names one that still does, and says how many there are besides.
+// Of several groups that close a line a job that waits there names one that still does, and says
+// how many there are besides.
 func TestClosedBySeveral(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		w.limit(job.Limit{Key: "gpu", Most: 5})
@@ -98,7 +99,8 @@ func TestClosedBySeveral(t *testing.T) {
 	})
 }
 
-// Of the rate of releases limits say when the next job of the group may go: nobody asks for moments of it.
+// Of the rate of releases limits say when the next job of the group may go: nobody asks for moments
+// of it.
 func TestReleasesInLimits(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		var ids []job.ID

@@ -22,12 +22,14 @@ import (
 
 const (
 	year = 365 * 24 * time.Hour
-	// slack is for how long a test may be under way, a process may be gone, and the jobs of a group may take to go one after the other, together.
+	// slack is for how long a test may be under way, a process may be gone, and the jobs of a group
+	// may take to go one after the other, together.
 	slack = 2 * time.Minute
 )
 
-// A plan is what happens in a year: hosts that are gone now and then, each with a policy of its own, jobs that need them, and a process that is
-// stopped and started again, in the middle of tests too.
+// A plan is what happens in a year: hosts that are gone now and then, each with a policy of its
+// own, jobs that need them, and a process that is stopped and started again, in the middle of tests
+// too.
 type plan struct {
 	hosts    []plannedHost
 	restarts []plannedRestart
@@ -48,7 +50,8 @@ func (h *plannedHost) down(at time.Duration) bool {
 	return slices.ContainsFunc(h.outages, func(o outage) bool { return at >= o.from && at < o.to })
 }
 
-// since returns when the outage ended that was the last to end before a time; and so when the host was up again.
+// since returns when the outage ended that was the last to end before a time; and so when the host
+// was up again.
 func (h *plannedHost) since(at time.Duration) (up time.Duration) {
 	for _, o := range h.outages {
 		if o.to <= at {
@@ -95,8 +98,8 @@ func drawPlan(t *rapid.T) (p plan) {
 	return p
 }
 
-// Each job of a year goes on within one interval after its host is back, or fails at its own deadline; and nothing is tested more often than
-// its policy says.
+// Each job of a year goes on within one interval after its host is back, or fails at its own
+// deadline; and nothing is tested more often than its policy says.
 func TestYear(t *testing.T) {
 	blocked, failed := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -255,7 +258,8 @@ func (l *life) judge(w *world, id job.ID, i int) {
 	}
 }
 
-// goneBetween reports whether a host was gone at some time between two: then nobody knows what a test saw.
+// goneBetween reports whether a host was gone at some time between two: then nobody knows what a
+// test saw.
 func (l *life) goneBetween(h *plannedHost, from, to time.Duration) bool {
 	return slices.ContainsFunc(h.outages, func(o outage) bool { return o.from < to && o.to > from })
 }
@@ -268,8 +272,9 @@ func (l *life) longest(h *plannedHost) (d time.Duration) {
 	return d + h.takes
 }
 
-// judgeTests looks whether a host was tested too often. What a process had begun that was stopped, the next one begins anew; and one that was
-// made late, at once for a job that joined when nobody was there for whom it was due, is followed by one at its time.
+// judgeTests looks whether a host was tested too often. What a process had begun that was stopped,
+// the next one begins anew; and one that was made late, at once for a job that joined when nobody
+// was there for whom it was due, is followed by one at its time.
 func (l *life) judgeTests(i int) {
 	h := &l.hosts[i]
 	least := time.Duration(h.policy.Stages[0].Every)

@@ -38,7 +38,8 @@ func all(t *testing.T, svc *service.Service, q service.NewsQuery) (events []stor
 	return events
 }
 
-// unsettling is a store that keeps the newest events back for a while, as if a change before them were under way.
+// unsettling is a store that keeps the newest events back for a while, as if a change before them
+// were under way.
 type unsettling struct {
 	store.Store
 	until atomic.Pointer[time.Time]
@@ -66,7 +67,8 @@ func TestNewsUnsettled(t *testing.T) {
 	})
 }
 
-// wavering is a store that holds back what it has told already, from whoever does not say that it is known.
+// wavering is a store that holds back what it has told already, from whoever does not say that it
+// is known.
 type wavering struct {
 	store.Store
 	wavers atomic.Bool
@@ -79,7 +81,8 @@ func (w *wavering) Events(ctx context.Context, q store.EventQuery) (store.Events
 	return w.Store.Events(ctx, q)
 }
 
-// TestNewsHeldBack: who comes when the store holds back what it has told the others misses nothing of it.
+// TestNewsHeldBack: who comes when the store holds back what it has told the others misses nothing
+// of it.
 func TestNewsHeldBack(t *testing.T) {
 	w := &wavering{}
 	inBubble(t, func(db store.Store) store.Store { w.Store = db; return w }, func(n *newsroom) {
@@ -96,8 +99,8 @@ func TestNewsHeldBack(t *testing.T) {
 	})
 }
 
-// late is a store that says that nothing was committed yet when it is asked for the end, as if a change before all others were
-// under way.
+// late is a store that says that nothing was committed yet when it is asked for the end, as if a
+// change before all others were under way.
 type late struct{ store.Store }
 
 func (l late) Events(ctx context.Context, q store.EventQuery) (store.Events, error) {
@@ -107,7 +110,8 @@ func (l late) Events(ctx context.Context, q store.EventQuery) (store.Events, err
 	return l.Store.Events(ctx, q)
 }
 
-// TestNewsOfAnotherProcess: who comes with a cursor from elsewhere hears nothing again that it has heard there.
+// TestNewsOfAnotherProcess: who comes with a cursor from elsewhere hears nothing again that it has
+// heard there.
 func TestNewsOfAnotherProcess(t *testing.T) {
 	inBubble(t, func(db store.Store) store.Store { return late{db} }, func(n *newsroom) {
 		n.submit()
@@ -172,8 +176,9 @@ func (n *newsroom) submit() job.ID {
 	return answers[0].ID
 }
 
-// TestNews lets many follow at once, who come at any time and with any cursor, some of them too slow for what the feed
-// keeps. Each must see what the store has from its cursor on, in order, with nothing left out and nothing twice.
+// TestNews lets many follow at once, who come at any time and with any cursor, some of them too
+// slow for what the feed keeps. Each must see what the store has from its cursor on, in order, with
+// nothing left out and nothing twice.
 func TestNews(t *testing.T) {
 	for _, keep := range []int{1, 20, 10_000} {
 		svc := onDisk(t)
@@ -305,7 +310,8 @@ func events(id job.ID, ns ...int64) (list []store.Event) {
 	return list
 }
 
-// A job may be deleted before anybody here has read of its end: nothing is left that could tell of it.
+// A job may be deleted before anybody here has read of its end: nothing is left that could tell of
+// it.
 func TestNewsOfAJobThatIsDeletedUnseen(t *testing.T) {
 	bubble(t, func(t *testing.T, svc *service.Service, _ func()) {
 		id := submit(t, svc, task("mail", 0))[0].ID

@@ -44,7 +44,8 @@ func runExample(ctx context.Context, svc *service.Service) (stop func()) {
 	}
 }
 
-// A handler is registered for a kind of task, a task is submitted, and its result is read when it has ended.
+// A handler is registered for a kind of task, a task is submitted, and its result is read when it
+// has ended.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "pawl")
@@ -152,8 +153,8 @@ func ExampleService_Cancel() {
 	// CANCELED CANCELED_BY_USER
 }
 
-// An error fails an attempt. What it said is kept, and there is another attempt after a backoff; an error made by
-// Permanent ends the job at once.
+// An error fails an attempt. What it said is kept, and there is another attempt after a backoff; an
+// error made by Permanent ends the job at once.
 func ExamplePermanent() {
 	ctx := context.Background()
 	svc, done := openExample(ctx)

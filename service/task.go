@@ -158,8 +158,8 @@ func (t *TaskRun) Checkpoint(ctx context.Context, state any) error {
 	}
 }
 
-// Restore reads the state that [TaskRun.Checkpoint] kept last, in this run or an earlier one. found is
-// false if there is none.
+// Restore reads the state that [TaskRun.Checkpoint] kept last, in this run or an earlier one. found
+// is false if there is none.
 func (t *TaskRun) Restore(state any) (found bool, err error) {
 	t.mu.Lock()
 	kept := t.work.Checkpoint

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestPatternsHaveBounds gives an archive what would cost memory and time: it is refused before anything of it is spent.
+// TestPatternsHaveBounds gives an archive what would cost memory and time: it is refused before
+// anything of it is spent.
 func TestPatternsHaveBounds(t *testing.T) {
 	big := "re:(?:(?:a{1000}){1000}){3}"
 	for _, c := range []struct {
@@ -38,7 +39,8 @@ func TestPatternsHaveBounds(t *testing.T) {
 	}
 }
 
-// TestPatternsRemember holds patterns that remember folders against those that do not, over paths in any order.
+// TestPatternsRemember holds patterns that remember folders against those that do not, over paths
+// in any order.
 func TestPatternsRemember(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var paths []string
@@ -70,7 +72,8 @@ func TestPatternsRemember(t *testing.T) {
 	}
 }
 
-// TestDeepPathsCostNoMore matches the folders of a tree that is as deep as a path may be: each name is looked at once.
+// TestDeepPathsCostNoMore matches the folders of a tree that is as deep as a path may be: each name
+// is looked at once.
 func TestDeepPathsCostNoMore(t *testing.T) {
 	p, err := Of(&job.Archive{Include: []string{"re:(x/)+y"}})
 	if err != nil {

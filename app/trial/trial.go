@@ -273,8 +273,8 @@ func lastLine(b []byte) string {
 	return strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "?")
 }
 
-// await waits until the program has "begun", or its end is "told"; empty: neither comes. Nobody tells
-// of a launcher that gave up: with over, which looks, it may also be "over".
+// await waits until the program has "begun", or its end is "told"; empty: neither comes. Nobody
+// tells of a launcher that gave up: with over, which looks, it may also be "over".
 func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan []runner.Notice, over func() bool,
 ) string {
 	late, look := time.NewTimer(t.Wait), time.NewTicker(t.Wait/10)

@@ -30,7 +30,8 @@ func kind(t *testing.T, err error, want job.ErrorKind) {
 	}
 }
 
-// listenerLost waits until b has found that it could have missed something, and checks that it says so.
+// listenerLost waits until b has found that it could have missed something, and checks that it says
+// so.
 func listenerLost(t *testing.T, b *pgnotify.Broker, lost <-chan struct{}) {
 	t.Helper()
 	<-lost
@@ -57,8 +58,8 @@ func hears(t *testing.T, one, two *pgnotify.Broker) {
 	}
 }
 
-// arrives waits until what waited at one has come to two: on many megabytes a slow machine may lose its connection once more, and
-// then messages with it.
+// arrives waits until what waited at one has come to two: on many megabytes a slow machine may lose
+// its connection once more, and then messages with it.
 func arrives(t *testing.T, one, two *pgnotify.Broker) {
 	t.Helper()
 	s := subscribe(t, two, "last")

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// What comes over the channel is anyone's. What is understood of it is what its sender would have meant by it.
+// What comes over the channel is anyone's. What is understood of it is what its sender would have
+// meant by it.
 func FuzzParse(f *testing.F) {
 	f.Add("x.1 line red paint")
 	f.Add("x.1 line %22 %00+")

@@ -1,5 +1,5 @@
-// Command fieldwire processes blogs as Fieldwire's pipeline of unique jobs does: a blog that changes
-// many times is processed once, never twice at once, and in order.
+// Command fieldwire processes blogs as Fieldwire's pipeline of unique jobs does: a blog that
+// changes many times is processed once, never twice at once, and in order.
 //
 //	go run ./examples/fieldwire
 package main

@@ -248,7 +248,8 @@ func TestTransferThatBreaks(t *testing.T) {
 	}
 }
 
-// TestTooLarge takes files that are larger than they may be, by what the server says or by what it sends.
+// TestTooLarge takes files that are larger than they may be, by what the server says or by what it
+// sends.
 func TestTooLarge(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"as is told": func(w http.ResponseWriter, _ *http.Request) {

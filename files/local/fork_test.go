@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 )
 
-// A program that was just written can be executed, however many processes are being started meanwhile.
+// A program that was just written can be executed, however many processes are being started
+// meanwhile.
 func TestWrittenProgramsCanBeExecuted(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup

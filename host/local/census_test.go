@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/host/internal/procfs"
 )
 
-// crowd makes the census know of so many processes that a look goes through the pids since the list,
-// while there are fewer than some.
+// crowd makes the census know of so many processes that a look goes through the pids since the
+// list, while there are fewer than some.
 func crowd(h *Host, some func(pids int) int) {
 	scan := h.looks.scan
 	h.looks.scan = func() error {

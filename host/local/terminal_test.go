@@ -15,8 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestTerminal: signals for everything that a terminal runs, as of Ctrl-C, come while processes are started. A child belongs
-// to the terminal until it has a session of its own, and one that dies before it becomes the program was not started.
+// TestTerminal: signals for everything that a terminal runs, as of Ctrl-C, come while processes are
+// started. A child belongs to the terminal until it has a session of its own, and one that dies
+// before it becomes the program was not started.
 func TestTerminal(t *testing.T) {
 	if os.Getenv("PAWL_TEST_TERMINAL") != "" {
 		startUnderSignals(t)

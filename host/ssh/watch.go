@@ -20,9 +20,9 @@ import (
 // looking is what a watch runs. It prints lists of names: the first at once, another each time the
 // names are no longer the same. Each name ends with a zero byte, and a list with an empty name.
 // IFS parts the names that are compared: no name has a slash. Every five seconds or so it prints a
-// list with nothing but a slash, which is no news, so that it ends when nobody reads any more. Where
-// there is a [host.Bell] it waits for that, and a subshell, which ends soon after it, rings each
-// second.
+// list with nothing but a slash, which is no news, so that it ends when nobody reads any more.
+// Where there is a [host.Bell] it waits for that, and a subshell, which ends soon after it, rings
+// each second.
 const looking = `{ no() { if [ -e "$1" ]; then echo P; else echo N; fi; exit; }
 cd %[1]s 2>/dev/null || no %[1]s
 PATH=/usr/bin:/bin:$PATH IFS=/ last= i=0 often=25

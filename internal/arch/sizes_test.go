@@ -14,6 +14,7 @@ const (
 	mostPackage = 3000 // lines of a package without its tests
 	mostFile    = 600  // lines of a file
 	mostColumns = 130  // bytes of a line
+	mostComment = 100  // bytes of a line of comment, in tests as well
 	mostRoot    = 12   // files in the root that are no tests, and as many that are
 	mostMain    = 200  // lines of cmd/pawl
 )
@@ -61,23 +62,30 @@ func TestSizes(t *testing.T) {
 		if path.Dir(rel) == "." {
 			files[isTest]++
 		}
-		if isTest {
-			return nil
-		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return err
+		}
+		n := 0
+		for line := range bytes.Lines(text) {
+			n++
+			most, what := mostColumns, "columns"
+			if bytes.HasPrefix(bytes.TrimLeft(line, "\t"), []byte("// ")) {
+				most, what = mostComment, "columns of comment"
+			} else if isTest {
+				continue
+			}
+			if long := len(bytes.TrimSuffix(line, []byte("\n"))); long > most {
+				t.Errorf("%s:%d has %d %s, %d is the most", rel, n, long, what, most)
+			}
+		}
+		if isTest {
+			return nil
 		}
 		lines := bytes.Count(text, []byte("\n"))
 		packages[path.Dir(rel)] += lines
 		if lines > mostFile {
 			t.Errorf("%s has %d lines, %d is the most", rel, lines, mostFile)
-		}
-		n := 0
-		for line := range bytes.Lines(text) {
-			if n++; len(bytes.TrimSuffix(line, []byte("\n"))) > mostColumns {
-				t.Errorf("%s:%d has %d columns, %d is the most", rel, n, len(line)-1, mostColumns)
-			}
 		}
 		return nil
 	})

@@ -15,8 +15,9 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// An idle service sends its database one statement for each renewal, and two for each sweep: 12 a minute with a lease of 15
-// seconds, and 14 in the process that sweeps. They are counted at the server.
+// An idle service sends its database one statement for each renewal, and two for each sweep: 12 a
+// minute with a lease of 15 seconds, and 14 in the process that sweeps. They are counted at the
+// server.
 func TestIdleStatements(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)

@@ -28,7 +28,8 @@ func example(ts *testscript.TestScript, neg bool, args []string) {
 // exampleLine is a line of a script that runs an example: as it is, or beside what follows.
 var exampleLine = regexp.MustCompile(`(?m)^(?:! )?(?:example|exec sh -c) '(?:exec )?(pawl.*)'(?: &(?:\w+&)?)?$`)
 
-// TestExamples sees to it that every command's help has examples, and that a script runs each of them.
+// TestExamples sees to it that every command's help has examples, and that a script runs each of
+// them.
 func TestExamples(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

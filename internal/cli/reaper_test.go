@@ -22,7 +22,8 @@ import (
 // becomesReaper says to TestBecomeReaper that it is a part of TestReaper.
 const becomesReaper = "TEST_BECOMES_REAPER"
 
-// TestReaper makes pawl the reaper of orphans, as it is when it is process 1 of a container, and has programs leave some.
+// TestReaper makes pawl the reaper of orphans, as it is when it is process 1 of a container, and
+// has programs leave some.
 func TestReaper(t *testing.T) {
 	p := startServeBy(t, []string{os.Args[0], "-test.run=^TestBecomeReaper$", "--"}, t.TempDir(), []string{becomesReaper + "=1"})
 	pid := p.cmd.Process.Pid
@@ -77,7 +78,8 @@ func childrenOf(t *testing.T, pid int) (list []string) {
 	return list
 }
 
-// TestBecomeReaper is the program that TestReaper starts: a mark that stays with exec, and does not pass to children.
+// TestBecomeReaper is the program that TestReaper starts: a mark that stays with exec, and does not
+// pass to children.
 func TestBecomeReaper(t *testing.T) {
 	if os.Getenv(becomesReaper) == "" {
 		t.Skip("it is a part of TestReaper")

@@ -358,8 +358,8 @@ func toSlurm(do func(*testenv.Scheduler, testing.TB)) func(*testscript.TestScrip
 	}
 }
 
-// replaceKey gives a server another key: rekey NAME. It sets OLD_PRINT to the fingerprint of the one
-// before.
+// replaceKey gives a server another key: rekey NAME. It sets OLD_PRINT to the fingerprint of the
+// one before.
 func replaceKey(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: rekey NAME")

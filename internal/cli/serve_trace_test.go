@@ -39,8 +39,8 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// What a request with a trace starts is sent to the collector, by the time the service has ended; a program gets the
-// trace of its run.
+// What a request with a trace starts is sent to the collector, by the time the service has ended; a
+// program gets the trace of its run.
 func TestServeTraces(t *testing.T) {
 	c := newCollector(t)
 	p := startServe(t, t.TempDir(), []string{"PAWL_TRACE_HEADERS=x-key=a%20b", "PAWL_TRACE_SAMPLE=0"}, "--trace-endpoint", c.URL+"/")

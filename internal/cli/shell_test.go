@@ -146,7 +146,8 @@ func (p *shell) start(width, height int, args ...string) *terminal {
 	return s
 }
 
-// slow is what a run says first where nobody answers for a while, wherever the terminal's edge breaks it.
+// slow is what a run says first where nobody answers for a while, wherever the terminal's edge
+// breaks it.
 var slow = regexp.MustCompile(`(?s)\Awaiting for an answer of .*?` + strings.Join(strings.Split("an interrupt ends this", ""), `\n?`) + `\n?`)
 
 // text is what the terminal shows, and what was said first only as long as that is all.

@@ -112,8 +112,8 @@ var (
 // sorted.
 func Near() []string { return without(slices.Concat(farOnly, slurmOnly)) }
 
-// Far returns the names of the points that are passed by jobs with a few small inputs whose programs
-// run on another machine, sorted.
+// Far returns the names of the points that are passed by jobs with a few small inputs whose
+// programs run on another machine, sorted.
 func Far() []string { return without(slices.Concat(nearOnly, slurmOnly)) }
 
 // Slurm returns the names of the points that are passed by jobs whose programs Slurm begins on this

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// effects are the names of methods that change something outside the process. The operations of the store have points
-// of their own, held by package crashstore.
+// effects are the names of methods that change something outside the process. The operations of the
+// store have points of their own, held by package crashstore.
 var effects = []string{
 	"Put", "Link", "Rename", "Move", "Mkdir", "Remove", "Write", "Copy", "CopyMany", "Symlink", // files
 	"Fill", "RemoveAll", "QuickLink", // many files at once
@@ -108,7 +108,8 @@ var unpointed = map[string]string{
 	"forgetLaunches Remove":    "archive.cleaned follows in the caller",
 }
 
-// TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before the next effect.
+// TestEveryStepHasAPoint looks in the source for effects that are not followed by a point before
+// the next effect.
 func TestEveryStepHasAPoint(t *testing.T) {
 	used := map[string]bool{}
 	for _, pattern := range []string{"../../app/*.go", "../../runner/internal/spool/*.go", "../../runner/process/*.go", "../../runner/slurm/*.go"} {
@@ -153,7 +154,8 @@ type effect struct {
 	pos  token.Pos
 }
 
-// bare returns the effects in a function that no point follows before the next one, in the order of the source.
+// bare returns the effects in a function that no point follows before the next one, in the order of
+// the source.
 func bare(f *ast.FuncDecl) (list []effect) {
 	var open *effect
 	ast.Inspect(f.Body, func(n ast.Node) bool {

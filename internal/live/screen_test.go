@@ -10,7 +10,8 @@ import (
 	"github.com/hinshun/vt10x"
 )
 
-// text of a terminal: its lines without the blanks at their ends, and those below the last one left out.
+// text of a terminal: its lines without the blanks at their ends, and those below the last one left
+// out.
 func contents(vt vt10x.Terminal) string {
 	var lines []string
 	for l := range strings.Lines(vt.String()) {
@@ -116,7 +117,8 @@ func TestScreen(t *testing.T) {
 		vt, s := open()
 		fmt.Fprint(vt, "before\r\n")
 		s.draw([]string{strings.Repeat("a", 30), strings.Repeat("b", 12)}, nil, width, false)
-		// The emulator does not break lines when it is resized, as others do: so they are written as those leave them.
+		// The emulator does not break lines when it is resized, as others do: so they are written as
+		// those leave them.
 		vt.Write([]byte("\r\x1b[2A\x1b[J" + strings.Repeat("a", 15) + "\r\n" + strings.Repeat("a", 15) + "\r\n" + strings.Repeat("b", 12) + "\r\n"))
 		s.draw([]string{"new"}, nil, 15, false)
 		expect(t, vt, "before\nnew")

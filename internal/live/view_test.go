@@ -136,7 +136,8 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// A person sits at a pseudo-terminal: what the view writes comes to an emulator, and what is typed goes to the view.
+// A person sits at a pseudo-terminal: what the view writes comes to an emulator, and what is typed
+// goes to the view.
 type person struct {
 	t       *testing.T
 	pty     *os.File

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestNobodyIsToldWhereTheDatabaseIs: whoever asks without login learns that it does not answer, and the owner why.
+// TestNobodyIsToldWhereTheDatabaseIs: whoever asks without login learns that it does not answer,
+// and the owner why.
 func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 	n, err := Open(t.Context(), t.TempDir(), Options{})
 	if err != nil {

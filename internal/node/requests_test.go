@@ -13,8 +13,9 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// TestRequestsOfAJob: what a job costs over SSH is how often somebody waits for an answer. So the requests are counted
-// of jobs with a small input that is staged and a small output that is archived, from their submission to their end.
+// TestRequestsOfAJob: what a job costs over SSH is how often somebody waits for an answer. So the
+// requests are counted of jobs with a small input that is staged and a small output that is
+// archived, from their submission to their end.
 func TestRequestsOfAJob(t *testing.T) {
 	const jobs, most = 32, 12
 	s := testenv.SSHD(t, testenv.SSHOptions{})

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A socket is there for the owner of the folder only, however long the folder's name is, and in place of a dead one.
+// A socket is there for the owner of the folder only, however long the folder's name is, and in
+// place of a dead one.
 func TestSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 50))
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -61,7 +62,8 @@ func TestSocketClosedTwice(t *testing.T) {
 	}
 }
 
-// Processes that begin at once on a folder leave each other's sockets alone, and remove those of the dead.
+// Processes that begin at once on a folder leave each other's sockets alone, and remove those of
+// the dead.
 func TestSocketsSwept(t *testing.T) {
 	dir := t.TempDir()
 	open := func() socketDir {

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// TestTurnsOfAFolder: how many programs run at once in a folder, when it is new, and when a process has it with --jobs.
+// TestTurnsOfAFolder: how many programs run at once in a folder, when it is new, and when a process
+// has it with --jobs.
 func TestTurnsOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	open := func(o Options) *Node {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Of the processes that share a folder one goes after the other; those that stay can still be found.
+// Of the processes that share a folder one goes after the other; those that stay can still be
+// found.
 func TestSayWhere(t *testing.T) {
 	dir := t.TempDir()
 	said := func() string {

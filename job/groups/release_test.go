@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A crowd is a group with its jobs, which go as a store has them go, and what is known of it without looking into it.
+// A crowd is a group with its jobs, which go as a store has them go, and what is known of it
+// without looking into it.
 type crowd struct {
 	*rapid.T
 	g     *Group
@@ -82,7 +83,8 @@ func (c *crowd) gap() time.Duration {
 	return max(time.Microsecond, (c.rate.Every() >> c.pace).Truncate(time.Microsecond))
 }
 
-// faster has the pace double for each second that has gone by. Where a line opens it goes beyond the rate.
+// faster has the pace double for each second that has gone by. Where a line opens it goes beyond
+// the rate.
 func (c *crowd) faster() {
 	top := 0
 	if c.block.Line != "" {
@@ -265,7 +267,8 @@ func (c *crowd) judge(left map[string][]waiting, n int) {
 	}
 }
 
-// judgeRate fails the test if more went than the rate allows, in the time for which it is given, however often the group is found clear.
+// judgeRate fails the test if more went than the rate allows, in the time for which it is given,
+// however often the group is found clear.
 func (c *crowd) judgeRate() {
 	n := 0
 	for _, r := range c.runs {
@@ -280,8 +283,9 @@ func (c *crowd) judgeRate() {
 	}
 }
 
-// Jobs go as fast as the rate allows and no faster, more slowly after somebody has blocked again, the oldest first, and of all owners in turn;
-// only those go who were there when the test began; and in the end all have gone.
+// Jobs go as fast as the rate allows and no faster, more slowly after somebody has blocked again,
+// the oldest first, and of all owners in turn; only those go who were there when the test began;
+// and in the end all have gone.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	went, again := 0, 0

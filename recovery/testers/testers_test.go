@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// expect asks a tester, and checks whether it finds clear, for how many, and what it says or fails with.
+// expect asks a tester, and checks whether it finds clear, for how many, and what it says or fails
+// with.
 func expect(t *testing.T, tester recovery.Tester, params map[string]string, clear bool, may int, says string) {
 	t.Helper()
 	a, err := tester.Test(t.Context(), recovery.Question{Params: params})

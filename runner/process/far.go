@@ -117,8 +117,8 @@ func (r *Runner) carryOut(ctx context.Context, sh host.Shell, batch []*order) {
 // know.
 const heard = "exec 2>&1\n"
 
-// looking are functions that look at a name: whether it is there, and whether it is a folder in which
-// nothing can be seen.
+// looking are functions that look at a name: whether it is there, and whether it is a folder in
+// which nothing can be seen.
 const looking = `there() { [ -e "$1" ] || [ -L "$1" ]; }
 shut() { there "$1" && [ ! -x "$1" ]; }
 `
@@ -164,8 +164,9 @@ func readying(batch []*order) string {
 // once.
 var wrapperParts = spool.Parts(spool.MakeRoom + take + spool.Stay)
 
-// starting is the second request. Each wrapper tells by itself that it is there. Its standard output
-// is a file, so it tells by another descriptor, and what tells is read until all have closed it.
+// starting is the second request. Each wrapper tells by itself that it is there. Its standard
+// output is a file, so it tells by another descriptor, and what tells is read until all have closed
+// it.
 //
 // A shell ignores SIGINT and SIGQUIT for what it starts in the background, and setsid -f would be
 // another process for each. So the wrappers are parts of a pipeline, which is their only use of it.

@@ -94,7 +94,8 @@ func newShellBench(t *testing.T, h *shellHost) bench {
 
 var _ host.Shell = (*shellHost)(nil)
 
-// TestDeathsFarAway: a far machine reads the files itself, so no death here counts against a launch.
+// TestDeathsFarAway: a far machine reads the files itself, so no death here counts against a
+// launch.
 func TestDeathsFarAway(t *testing.T) {
 	h := newShellHost(t, "/bin/sh", "-s")
 	b := newShellBench(t, h)
@@ -134,8 +135,9 @@ func TestDeathsFarAway(t *testing.T) {
 	}
 }
 
-// TestForksOfALaunch: starting processes is most of what a launch costs. Those that many launches start in a row are
-// counted in a namespace of their own, where nobody else starts any. The wrapper and the program are two of them.
+// TestForksOfALaunch: starting processes is most of what a launch costs. Those that many launches
+// start in a row are counted in a namespace of their own, where nobody else starts any. The wrapper
+// and the program are two of them.
 func TestForksOfALaunch(t *testing.T) {
 	const launches, workers, most = 64, 16, 3
 	enter := []string{"unshare", "--pid", "--fork", "--mount-proc"}
@@ -190,7 +192,8 @@ func TestForksOfALaunch(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreLost: the outcome of a launch whose request has no answer is open, and Settle tells it.
+// TestAnswersThatAreLost: the outcome of a launch whose request has no answer is open, and Settle
+// tells it.
 func TestAnswersThatAreLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cut     int
@@ -255,8 +258,8 @@ func TestShellAtItsLimits(t *testing.T) {
 	}
 }
 
-// TestAnArmedLaunchWithoutContent: what is linked and what it holds become durable together, so a power failure may
-// leave the name alone. Nothing of that launch was started.
+// TestAnArmedLaunchWithoutContent: what is linked and what it holds become durable together, so a
+// power failure may leave the name alone. Nothing of that launch was started.
 func TestAnArmedLaunchWithoutContent(t *testing.T) {
 	for name, b := range map[string]bench{
 		"by files": newBench(t), "by the shell": newShellBench(t, newShellHost(t, "/bin/sh", "-s")),

@@ -28,10 +28,10 @@
 // revocation to the first name. If a launcher has it, Settle tries the second name. What it then
 // reads there is its answer.
 //
-// The launcher's link, and what it holds, are durable before the wrapper starts. What the wrapper writes is not durable,
-// for a shell cannot make it so. After a power failure it may be missing although the program ran.
-// So if the launcher is of an earlier boot, Settle links "lost" instead of a revocation, and that
-// counts as started.
+// The launcher's link, and what it holds, are durable before the wrapper starts. What the wrapper
+// writes is not durable, for a shell cannot make it so. After a power failure it may be missing
+// although the program ran. So if the launcher is of an earlier boot, Settle links "lost" instead
+// of a revocation, and that counts as started.
 //
 // # How the end is told
 //

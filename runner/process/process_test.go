@@ -242,7 +242,8 @@ func TestAProgramWithoutItsWrapperIsOrphaned(t *testing.T) {
 	}
 }
 
-// A process that has the pid of a wrapper, or had it before the machine was booted, is not the wrapper.
+// A process that has the pid of a wrapper, or had it before the machine was booted, is not the
+// wrapper.
 func TestAnotherProcess(t *testing.T) {
 	b := newBench(t)
 	k, p := b.newJob(t, "exec sleep 1000")
@@ -460,7 +461,8 @@ func TestAnotherSpool(t *testing.T) {
 	}
 }
 
-// After a power failure taken.<a>.<n> may be missing although the program ran, or what it and others hold.
+// After a power failure taken.<a>.<n> may be missing although the program ran, or what it and
+// others hold.
 func TestAPowerFailure(t *testing.T) {
 	for name, left := range map[string]map[string]string{
 		"it is missing":                     {},
@@ -634,8 +636,8 @@ func fill(t *testing.T, full string) {
 	}
 }
 
-// Where there is no room to tell the end, nothing is started. Whoever asks hears why, and the launch
-// can be revoked.
+// Where there is no room to tell the end, nothing is started. Whoever asks hears why, and the
+// launch can be revoked.
 func TestNoRoomForTheEnd(t *testing.T) {
 	for what, fill := range map[string]func(*testing.T, string){
 		"a full disk": fill,
@@ -736,7 +738,8 @@ func (b bench) nothing(t *testing.T, k runner.Key, p runner.Plan) {
 	}
 }
 
-// Where the program has filled the disk there is no room for a message; that for what is kept of the end was made before.
+// Where the program has filled the disk there is no room for a message; that for what is kept of
+// the end was made before.
 func TestADiskThatIsFull(t *testing.T) {
 	b := newBench(t)
 	b.Work = b.small(t)
@@ -942,7 +945,8 @@ func (b bench) dies(t *testing.T, point string, task task) {
 	}
 }
 
-// Whoever dies at whichever point, many who settle agree, and the program runs exactly if they say that it started.
+// Whoever dies at whichever point, many who settle agree, and the program runs exactly if they say
+// that it started.
 func TestCrashes(t *testing.T) {
 	type death struct {
 		point  string

@@ -25,8 +25,8 @@ set +C
 printf '%s\n' "$me" 2>/dev/null >>.pawl/taken.$at
 `
 
-// script returns the wrapper of a launch, or an error of kind Invalid. telling are lines by which the
-// wrapper tells that it is there, before it takes the launch.
+// script returns the wrapper of a launch, or an error of kind Invalid. telling are lines by which
+// the wrapper tells that it is there, before it takes the launch.
 func (r *Runner) script(k runner.Key, p runner.Plan, token string, booted time.Time, locks uint64, telling string,
 ) (string, error) {
 	tail, err := spool.Tail(p, "")

@@ -76,7 +76,8 @@ func (b bench) ended(t *testing.T, o task) runner.Status {
 	return s
 }
 
-// Each task of an array runs its own program, which sees nothing of the array, and tells its own end.
+// Each task of an array runs its own program, which sees nothing of the array, and tells its own
+// end.
 func TestTasksOfAnArray(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	const script = `env | grep ^SLURM_ARRAY_ >array; echo ran >>ran; exit `
@@ -98,7 +99,8 @@ func TestTasksOfAnArray(t *testing.T) {
 	}
 }
 
-// Launches that ask for the same are one array, and others are not. Nothing of it is left to wait for.
+// Launches that ask for the same are one array, and others are not. Nothing of it is left to wait
+// for.
 func TestLaunchesAtOnce(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	var all sync.WaitGroup
@@ -317,8 +319,8 @@ func TestSbatchIsLate(t *testing.T) {
 	}
 }
 
-// A controller that is killed after it has accepted an array may forget it, or run tasks again. Each
-// task is accounted for, and what ran more than once says so.
+// A controller that is killed after it has accepted an array may forget it, or run tasks again.
+// Each task is accounted for, and what ran more than once says so.
 func TestTheControllerForgetsAnArray(t *testing.T) {
 	s := testenv.OwnSlurm(t) // others would not find theirs
 	b := newBench(t, s)

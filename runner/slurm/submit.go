@@ -184,9 +184,9 @@ func (r *Runner) arm(ctx context.Context, o *order) error {
 	return err
 }
 
-// batchScript returns what is handed to sbatch: directives, and how each launch begins. The programs
-// and their environments are in files of the jobs' folders. Slurm keeps what it is handed, and
-// administrators read it.
+// batchScript returns what is handed to sbatch: directives, and how each launch begins. The
+// programs and their environments are in files of the jobs' folders. Slurm keeps what it is handed,
+// and administrators read it.
 func batchScript(list []*order) string {
 	var b strings.Builder
 	name, _, _ := strings.Cut(list[0].Name, "_")
@@ -211,8 +211,8 @@ func batchScript(list []*order) string {
 	return b.String()
 }
 
-// answered notes that a launch is under way, unless an error says otherwise. It revokes it if Slurm has
-// refused it. Of an array that Slurm refuses each launch can be tried again, alone.
+// answered notes that a launch is under way, unless an error says otherwise. It revokes it if Slurm
+// has refused it. Of an array that Slurm refuses each launch can be tried again, alone.
 func (r *Runner) answered(ctx context.Context, o *order, id string, err error) error {
 	if refused, ok := errors.AsType[*runner.Refused](err); ok {
 		if o.isTask() {

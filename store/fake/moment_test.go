@@ -21,8 +21,8 @@ type use struct {
 	far   bool // it was given, and is not used yet
 }
 
-// pacing is callers who ask for moments of one key and use each up to [job.Lateness] late, or more where they have asked for that, while
-// the rate is changed.
+// pacing is callers who ask for moments of one key and use each up to [job.Lateness] late, or more
+// where they have asked for that, while the rate is changed.
 type pacing struct {
 	*rapid.T
 	now   time.Time
@@ -35,8 +35,8 @@ type pacing struct {
 
 const paced = "launches/system/lab"
 
-// TestAnyWindow: no time of the length of a rate holds more moments that are used than it allows, as long as no faster one had its
-// hand in it.
+// TestAnyWindow: no time of the length of a rate holds more moments that are used than it allows,
+// as long as no faster one had its hand in it.
 func TestAnyWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &pacing{T: t, now: time.Unix(1e9, 0)}

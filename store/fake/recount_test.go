@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
+// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost
+// gets what is free.
 func TestRecountTurns(t *testing.T) {
 	ctx, s := t.Context(), New(time.Now)
 	if _, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "gpu", Most: 1}); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
-// Whatever a database has for defaults of transactions, the calls of a store look again after they have waited for a lock,
-// and write.
+// Whatever a database has for defaults of transactions, the calls of a store look again after they
+// have waited for a lock, and write.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)

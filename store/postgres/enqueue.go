@@ -11,12 +11,12 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Enqueue inserts tasks in a transaction of the caller, whose schema of Pawl has the name schema. The
-// isolation level of the transaction must be READ COMMITTED.
+// Enqueue inserts tasks in a transaction of the caller, whose schema of Pawl has the name schema.
+// The isolation level of the transaction must be READ COMMITTED.
 //
 // It only writes new rows. A unique key or an external id that is taken is answered, and fails
-// nothing. Limits hold. Prerequisites, idempotency keys and programs are of kind Invalid. Workers are
-// told by the commit. Until then the transaction holds its unique keys, and events of later
+// nothing. Limits hold. Prerequisites, idempotency keys and programs are of kind Invalid. Workers
+// are told by the commit. Until then the transaction holds its unique keys, and events of later
 // transactions are not shown.
 func Enqueue(ctx context.Context, schema string, query Query, sub store.Submission) ([]store.Submitted, error) {
 	doc, err := enqueued(&sub)

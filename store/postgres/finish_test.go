@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// TestFinishes takes the change which says that a task has finished, and puts something else into each field that a change
-// has. Some fields the statement of such changes carries; a change that says anything else is not for it.
+// TestFinishes takes the change which says that a task has finished, and puts something else into
+// each field that a change has. Some fields the statement of such changes carries; a change that
+// says anything else is not for it.
 func TestFinishes(t *testing.T) {
 	carried := []string{".Job", ".From.Epoch", ".From.N", ".From.Fence.Session", ".From.Limited", ".Set.Clear", ".Set.Result"}
 	c := job.Change{

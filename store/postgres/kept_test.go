@@ -18,8 +18,8 @@ import (
 type layout struct {
 	name string
 	make []string // its tables, beside those of the schema
-	// keep fills in $1 jobs that have ended in the last ten days, end ends the jobs $1 that are held, and table is where jobs
-	// live.
+	// keep fills in $1 jobs that have ended in the last ten days, end ends the jobs $1 that are held,
+	// and table is where jobs live.
 	keep, end, table string
 	all              []string // tables that are written
 }
@@ -35,7 +35,8 @@ const (
 		code = 'NORMAL_COMPLETION' WHERE id = ANY ($1) AND epoch = 2`
 )
 
-// indexesOf are those of a single table: the ones of the living with their conditions, and the order of ends.
+// indexesOf are those of a single table: the ones of the living with their conditions, and the
+// order of ends.
 func indexesOf(table, key string) []string {
 	list := []string{fmt.Sprintf("ALTER TABLE pawl.%s ADD PRIMARY KEY (%s)", table, key)}
 	for _, index := range []string{
@@ -77,9 +78,10 @@ func layouts() []layout {
 	return []layout{history, one, byTime}
 }
 
-// BenchmarkKept measures what the rows of jobs themselves cost, from submit over claim to end, in the layout that the schema
-// has and in others, beside as many jobs that have ended as $PAWL_BENCH_KEPT says (0 and 200,000 by default), and how long a
-// vacuum takes after that. Specs and history are left out: they are the same in all.
+// BenchmarkKept measures what the rows of jobs themselves cost, from submit over claim to end, in
+// the layout that the schema has and in others, beside as many jobs that have ended as
+// $PAWL_BENCH_KEPT says (0 and 200,000 by default), and how long a vacuum takes after that. Specs
+// and history are left out: they are the same in all.
 //
 //	PAWL_BENCH_KEPT=0,2000000 go test -run '^$' -bench Kept -benchtime 100000x ./store/postgres
 func BenchmarkKept(b *testing.B) {

@@ -91,7 +91,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// keep makes the keys of calls that were made some time ago: "old 1" and so on, the first of them last.
+// keep makes the keys of calls that were made some time ago: "old 1" and so on, the first of them
+// last.
 func keep(t *testing.T, admin *pgx.Conn, tenant string, n int, ago time.Duration) {
 	t.Helper()
 	must(t, admin, `INSERT INTO pawl.idempotency (tenant, key, fingerprint, jobs, at)

@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// later adds columns to every table that this version does not know, as a later version may do beside it: one of each name
-// that any table has, so that none of the names in the statements says by itself which table is meant.
+// later adds columns to every table that this version does not know, as a later version may do
+// beside it: one of each name that any table has, so that none of the names in the statements says
+// by itself which table is meant.
 const later = `DO $$
 DECLARE more record;
 BEGIN
@@ -27,7 +28,8 @@ BEGIN
 	END LOOP;
 END $$`
 
-// TestLaterColumns adds columns while a store is open, whose connections have planned their statements before.
+// TestLaterColumns adds columns while a store is open, whose connections have planned their
+// statements before.
 func TestLaterColumns(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// TestLimitTrips counts how often calls wait for the database where jobs are, or may be, under limits, and sees that a process
-// knows of a limit that another one has just set or removed.
+// TestLimitTrips counts how often calls wait for the database where jobs are, or may be, under
+// limits, and sees that a process knows of a limit that another one has just set or removed.
 func TestLimitTrips(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)

@@ -52,8 +52,8 @@ func (launching) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 	}[r.Job.State])
 }
 
-// TestLaunchesOfManyProcesses: by the database's clock no time of the length of the rate holds more launches than it allows, whichever
-// processes made them, and no moment is given to nobody.
+// TestLaunchesOfManyProcesses: by the database's clock no time of the length of the rate holds more
+// launches than it allows, whichever processes made them, and no moment is given to nobody.
 func TestLaunchesOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	const processes, n, most, per = 4, 80, 20, 500 * time.Millisecond

@@ -14,8 +14,8 @@ import (
 
 var readOfEnded = regexp.MustCompile(`using ended_.* rows=(\d+)[.\d]* loops=(\d+)\)`)
 
-// TestOverdueReads counts the entries of indexes that a look for overdue jobs reads: as many as there are of these, up to
-// the limit, however many are kept.
+// TestOverdueReads counts the entries of indexes that a look for overdue jobs reads: as many as
+// there are of these, up to the limit, however many are kept.
 func TestOverdueReads(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/storetest"
 )
 
-// What is drawn at random is drawn more often where a store is made in a millisecond; here a database takes a second.
+// What is drawn at random is drawn more often where a store is made in a millisecond; here a
+// database takes a second.
 func TestMain(m *testing.M) {
 	testenv.Draws(4, 30)
 	testenv.Main(m)
@@ -69,8 +70,8 @@ type clock struct {
 	conn *pgx.Conn
 }
 
-// A lender lends stores, each like a new one. What it lends a test it lends the next, with the connections: of all that a test of the
-// suite costs, most would be the plans of these.
+// A lender lends stores, each like a new one. What it lends a test it lends the next, with the
+// connections: of all that a test of the suite costs, most would be the plans of these.
 type lender struct {
 	open  func(dsn string) (*postgres.Store, error)
 	bases chan *base
@@ -195,8 +196,8 @@ var wipe = func() string {
 	return statements
 }()
 
-// clean are databases with the schema and a clock that can be moved, which other tests of this process have left: to make
-// one takes longer than most tests, and to drop one longer still.
+// clean are databases with the schema and a clock that can be moved, which other tests of this
+// process have left: to make one takes longer than most tests, and to drop one longer still.
 var clean = make(chan string, 64)
 
 // newClocked makes a database with the schema and a clock that can be moved.
@@ -234,7 +235,8 @@ var modelled struct {
 	name string
 }
 
-// model returns the name of a database that is furnished, of which others are copies: a copy is made in a tenth of the time.
+// model returns the name of a database that is furnished, of which others are copies: a copy is
+// made in a tenth of the time.
 func model(t *testing.T, server *testenv.Server) string {
 	t.Helper()
 	modelled.Lock()

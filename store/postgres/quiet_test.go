@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
-// A connection costs no round trip before a call, however long it was idle, unless the server has closed it; then the call
-// goes over another one.
+// A connection costs no round trip before a call, however long it was idle, unless the server has
+// closed it; then the call goes over another one.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
@@ -65,7 +65,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestQuietWhileRead looks at a connection on which somebody waits for an answer, as the driver may in the background.
+// TestQuietWhileRead looks at a connection on which somebody waits for an answer, as the driver may
+// in the background.
 func TestQuietWhileRead(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

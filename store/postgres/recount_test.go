@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-jobs/pawl/store/postgres"
 )
 
-// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
+// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost
+// gets what is free.
 func TestRecountTurns(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -54,7 +55,8 @@ func TestRecountTurns(t *testing.T) {
 	recount(store.Recounted{})
 	must(t, admin, `INSERT INTO pawl.turns (job, key, tenant, owner) SELECT id, k, tenant, 'ann' FROM pawl.jobs, unnest(ARRAY['gpu/a', 'ahead/gpu/a', 'disk']) k ON CONFLICT DO NOTHING`)
 	must(t, admin, `INSERT INTO pawl.turns (job, key, tenant, owner) VALUES (gen_random_uuid(), 'gpu/a', $1, 'ann')`, acme)
-	// Of the job that has its turn, a turn of another key of the same kind is told by nothing but its spec.
+	// Of the job that has its turn, a turn of another key of the same kind is told by nothing but its
+	// spec.
 	recount(store.Recounted{Turns: 8})
 	at(second, job.Gate)
 	// A turn that was lost, with what it owed: nobody would come.
@@ -69,8 +71,9 @@ func TestRecountTurns(t *testing.T) {
 	noDeadlock(t, admin)
 }
 
-// TestTurnIsGivenNow: who hands on may have to wait for a job in line, and what it looks at may have come since it saw what is owed. The
-// history says when the job got its turn, and never that this was before it was submitted.
+// TestTurnIsGivenNow: who hands on may have to wait for a job in line, and what it looks at may
+// have come since it saw what is owed. The history says when the job got its turn, and never that
+// this was before it was submitted.
 func TestTurnIsGivenNow(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)

@@ -40,8 +40,9 @@ func (l *looker) Claim(ctx context.Context, c store.Claim) ([]job.Job, error) {
 	return jobs, err
 }
 
-// TestClaimsSideBySide: a claim for 50 jobs of two queues with 50 each locks all of them until it has committed. Another
-// process, which comes by meanwhile, runs the others after that, long before its next renewal.
+// TestClaimsSideBySide: a claim for 50 jobs of two queues with 50 each locks all of them until it
+// has committed. Another process, which comes by meanwhile, runs the others after that, long before
+// its next renewal.
 func TestClaimsSideBySide(t *testing.T) {
 	t.Parallel()
 	const each = 50

@@ -78,8 +78,8 @@ func noError(err error) error {
 	return err
 }
 
-// A counter counts what a server was sent for one database, but by itself, and but the question whether it is a standby, which each new
-// connection begins with.
+// A counter counts what a server was sent for one database, but by itself, and but the question
+// whether it is a standby, which each new connection begins with.
 type counter struct {
 	t    *testing.T
 	conn *pgx.Conn

@@ -320,7 +320,8 @@ var insertJobs = inserting(false, ord)
 //	35 its rank there, as [job.Job.RankAt] says
 var insertLimited = inserting(true, ord)
 
-// inserting is the statement that inserts jobs. ord is where their events stand in the order of all.
+// inserting is the statement that inserts jobs. ord is where their events stand in the order of
+// all.
 func inserting(limited bool, ord string) string {
 	microsOf := func(time string) string {
 		return `lpad(greatest(0, extract(epoch FROM ` + time + `) * 1000000)::bigint::text, 18, '0')`

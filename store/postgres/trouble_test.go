@@ -47,7 +47,8 @@ func TestPooler(t *testing.T) {
 	}
 }
 
-// ownServer starts a server for what happens to one, and returns the name of a migrated database there.
+// ownServer starts a server for what happens to one, and returns the name of a migrated database
+// there.
 func ownServer(t *testing.T) (server *testenv.Server, dsn string) {
 	t.Helper()
 	testenv.Postgres(t) // skips where there is none
@@ -99,8 +100,9 @@ func TestRestart(t *testing.T) {
 }
 
 // TestNothingExpiresAfterTrouble has sessions run out while nobody could renew them.
-// TestCursorsOutliveACrash has a server crash that had given ids to transactions which wrote nothing. It forgets those, and gives
-// them to whoever writes next: that must be behind the cursors of before.
+// TestCursorsOutliveACrash has a server crash that had given ids to transactions which wrote
+// nothing. It forgets those, and gives them to whoever writes next: that must be behind the cursors
+// of before.
 func TestCursorsOutliveACrash(t *testing.T) {
 	t.Parallel()
 	server, dsn := ownServer(t)
@@ -132,7 +134,8 @@ func TestCursorsOutliveACrash(t *testing.T) {
 	}
 }
 
-// TestUnsettled has somebody who may write events and cannot be seen to have a transaction id yet: he may have any that is open.
+// TestUnsettled has somebody who may write events and cannot be seen to have a transaction id yet:
+// he may have any that is open.
 func TestUnsettled(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -164,7 +167,8 @@ func TestUnsettled(t *testing.T) {
 	submit(t, s, newTask())
 	seen("beside one who may write", 0, true)
 	must(t, writer, "SELECT pg_current_xact_id()")
-	// Whether his events are still to come depends on the ids that tests beside this one have used since.
+	// Whether his events are still to come depends on the ids that tests beside this one have used
+	// since.
 	es, err := s.Events(t.Context(), store.EventQuery{Tenant: acme, Cursor: cursor})
 	if err != nil || len(es.Events) != 1 {
 		t.Errorf("beside one who is known to write later: %d events, %v; want 1", len(es.Events), err)
@@ -284,7 +288,8 @@ func TestNothingExpiresAfterTrouble(t *testing.T) {
 	})
 }
 
-// A clock that was an hour fast is put right. What a dead process has is not forgotten for that hour.
+// A clock that was an hour fast is put right. What a dead process has is not forgotten for that
+// hour.
 func TestClockIsPutBack(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -364,8 +369,8 @@ func TestServerThatIsSilent(t *testing.T) {
 	}
 }
 
-// TestExpiresAfterRefusal has a call refused in many ways: only those that say that nobody is served keep the jobs of a dead
-// session from being taken.
+// TestExpiresAfterRefusal has a call refused in many ways: only those that say that nobody is
+// served keep the jobs of a dead session from being taken.
 func TestExpiresAfterRefusal(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -414,7 +419,8 @@ func TestExpiresAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestStandby has the server of an open store become a standby, as a primary does that another one replaced.
+// TestStandby has the server of an open store become a standby, as a primary does that another one
+// replaced.
 func TestStandby(t *testing.T) {
 	t.Parallel()
 	testenv.Postgres(t) // skips where there is none
@@ -555,7 +561,8 @@ func TestSerialization(t *testing.T) {
 	}
 }
 
-// TestEra shows that events go on in a cluster whose transactions are counted anew, as after a restore from a dump.
+// TestEra shows that events go on in a cluster whose transactions are counted anew, as after a
+// restore from a dump.
 func TestEra(t *testing.T) {
 	t.Parallel()
 	dsn := clocked(t)
@@ -743,8 +750,8 @@ func (g *gate) cut(closed bool) {
 	}
 }
 
-// TestSubmittedTwiceAtOnce: of two that submit the same external id the second is answered with the job of the first, which
-// is nothing to warn of.
+// TestSubmittedTwiceAtOnce: of two that submit the same external id the second is answered with the
+// job of the first, which is nothing to warn of.
 func TestSubmittedTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A cursor of a database that was restored to an earlier point in time is known where it is newer than that.
+// A cursor of a database that was restored to an earlier point in time is known where it is newer
+// than that.
 func TestNewerCursor(t *testing.T) {
 	s, err := Open(t.Context(), t.TempDir(), Options{})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A page of a list by what is indexed is read from indexes that are in its order: nothing is sorted, and what lies before the
-// page is not read.
+// A page of a list by what is indexed is read from indexes that are in its order: nothing is
+// sorted, and what lies before the page is not read.
 func TestPlansOfLists(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	fill(t, s, fewToSort+1000)
@@ -69,8 +69,8 @@ func TestPlansOfArguments(t *testing.T) {
 	}
 }
 
-// Of a group that has few of the blocked jobs those of the group are read and sorted; of one that has many a page is read as others are, from
-// all that are blocked.
+// Of a group that has few of the blocked jobs those of the group are read and sorted; of one that
+// has many a page is read as others are, from all that are blocked.
 func TestPlansOfGroups(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	fill(t, s, 3*sample)
@@ -142,7 +142,8 @@ func planOfPage(t *testing.T, s *Store) (list string, plan []string) {
 	return list, plan
 }
 
-// checkPage looks at the plan of the list that was read last. Few jobs are hidden or held by workers; these may be sorted.
+// checkPage looks at the plan of the list that was read last. Few jobs are hidden or held by
+// workers; these may be sorted.
 func checkPage(t *testing.T, s *Store, further bool) {
 	t.Helper()
 	list, plan := planOfPage(t, s)

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// TestRecountOrders: a place in an order that nobody has is taken away, and a line whose debt was lost gets what is free.
+// TestRecountOrders: a place in an order that nobody has is taken away, and a line whose debt was
+// lost gets what is free.
 func TestRecountOrders(t *testing.T) {
 	ctx, s := t.Context(), openAt(t, t.TempDir())
 	add := func() job.ID {

@@ -60,7 +60,8 @@ func TestDurability(t *testing.T) {
 	}
 }
 
-// A database that cannot grow is no fault of any call: all who meet it hear that, and go on when it can grow again.
+// A database that cannot grow is no fault of any call: all who meet it hear that, and go on when it
+// can grow again.
 func TestOnlyTheOwnerReads(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -151,7 +152,8 @@ func TestRecount(t *testing.T) {
 	recount(0, job.Place{State: job.Pending, Custody: job.Ready})
 }
 
-// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost gets what is free.
+// TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost
+// gets what is free.
 func TestRecountTurns(t *testing.T) {
 	s, ctx := openAt(t, t.TempDir()), t.Context()
 	if _, err := store.SetLimit(ctx, s, "t", job.Limit{Key: "gpu/*", Most: 1}); err != nil {

@@ -36,8 +36,8 @@ const SlurmCores = 64
 // slurmPrograms are what a private Slurm needs.
 var slurmPrograms = []string{"munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo"}
 
-// StartSlurm starts a Slurm with its files in dir, which it makes. It ends with this process. Where that
-// cannot be, the error is a usage error that says what is missing.
+// StartSlurm starts a Slurm with its files in dir, which it makes. It ends with this process. Where
+// that cannot be, the error is a usage error that says what is missing.
 func StartSlurm(ctx context.Context, dir string) (_ *Slurm, err error) {
 	at := map[string]string{}
 	for _, name := range slurmPrograms {
@@ -144,7 +144,8 @@ func hostname() string {
 	return name
 }
 
-// configure writes the configuration, with ports that are free. Slurm begins jobs as soon as it can.
+// configure writes the configuration, with ports that are free. Slurm begins jobs as soon as it
+// can.
 func (s *Slurm) configure() error {
 	var ports [2]string
 	for i := range ports {

@@ -82,7 +82,8 @@ func (p *part) accepted(ctx context.Context, name string, f *acceptFigures) (rat
 	return float64(p.jobs) / last.Sub(first).Seconds(), nil
 }
 
-// acceptedBetween returns when the first job was about to be launched, and when the last was queued.
+// acceptedBetween returns when the first job was about to be launched, and when the last was
+// queued.
 func acceptedBetween(b *bed.Bed, ids []job.ID) (first, last time.Time, err error) {
 	for _, id := range ids {
 		events, err := b.History(b.Context(), id)

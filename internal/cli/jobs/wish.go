@@ -143,7 +143,8 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, v 
 	return nil
 }
 
-// tellBlocks says of a job by what it is blocked, until ctx ends: the wish waits for the end of that.
+// tellBlocks says of a job by what it is blocked, until ctx ends: the wish waits for the end of
+// that.
 func (w *wish) tellBlocks(ctx context.Context, out io.Writer, c *client.Client, v *service.View) {
 	for e, err := range c.Events(ctx, client.EventQuery{Job: v.ID, Follow: true}) {
 		if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 )
 
-// A command that asks a process about jobs has its answers although that process stops between two calls.
+// A command that asks a process about jobs has its answers although that process stops between two
+// calls.
 func TestProcessThatStopsMeanwhile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pawl")
 	n, err := node.Open(t.Context(), dir, node.Options{})

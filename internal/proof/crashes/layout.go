@@ -33,8 +33,8 @@ type layout struct {
 // onSQLite is one process on a folder.
 func onSQLite() layout { return layout{folders: []string{"data"}, jobs: 60} }
 
-// overSSH is one process on a folder, whose programs run on another machine. They come into a folder
-// of the round, too, which is theirs.
+// overSSH is one process on a folder, whose programs run on another machine. They come into a
+// folder of the round, too, which is theirs.
 func overSSH(far *testenv.SSH) layout { return layout{far: far, folders: []string{"data"}, jobs: 60} }
 
 // underSlurm is one process on a folder, whose programs Slurm begins on the same machine.

@@ -1,6 +1,7 @@
 // Command paper runs the benchmark pawl bench local-paper as docs/performance.md tells it: on
 // SQLite and on PostgreSQL, of which it starts a private server, with outages, and with what other
-// services do otherwise, and over a private SSH server. It ends with an error where a run is not as it must be.
+// services do otherwise, and over a private SSH server. It ends with an error where a run is not as
+// it must be.
 //
 //	go run ./internal/proof/paper -pawl ./pawl -out runs.json -svg docs/paper.svg
 //

@@ -60,8 +60,8 @@ SELECT l.line, held.jobs, (SELECT count(*) FROM beside) FROM lines l
 WHERE l.line IS NOT NULL AND held.n < may.most`
 )
 
-// TestLimitsSideBySide: many processes run tasks under a thousand keys, while limits are changed. No
-// key ever has more of them than it may, by their own account; nobody ever waits beside a free
+// TestLimitsSideBySide: many processes run tasks under a thousand keys, while limits are changed.
+// No key ever has more of them than it may, by their own account; nobody ever waits beside a free
 // place of which nobody knows, or that is not handed on while others run; and no two wait for each
 // other.
 func TestLimitsSideBySide(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 // largeSize is the size of an input that jobs share.
 const largeSize = 3 << 20
 
-// large makes the input of a world large. Nothing of it repeats, so a connection cannot compress it.
+// large makes the input of a world large. Nothing of it repeats, so a connection cannot compress
+// it.
 func (w *world) large() {
 	w.t.Helper()
 	content := make([]byte, largeSize)

@@ -27,7 +27,8 @@ var (
 	seed  = flag.Uint64("seed", 0, "the seed of the one world of TestSeed")
 )
 
-// TestSeeds tries one world after the other. One that breaks a promise is told with the command that replays it.
+// TestSeeds tries one world after the other. One that breaks a promise is told with the command
+// that replays it.
 func TestSeeds(t *testing.T) {
 	began, told := time.Now(), time.Now()
 	var all Report
@@ -87,8 +88,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// explore lives worlds, each in a process of its own, as many at a time as this machine has processors: so that what
-// happens in one depends on nothing but its seed.
+// explore lives worlds, each in a process of its own, as many at a time as this machine has
+// processors: so that what happens in one depends on nothing but its seed.
 func explore(t *testing.T, first uint64, n int, tell func(Report) (more bool)) {
 	t.Helper()
 	reports, next := make(chan Report), make(chan uint64)

@@ -22,8 +22,8 @@ type child struct {
 	done chan struct{} // closed when the process has been waited for
 }
 
-// startChild starts cmd and returns when it has logged a line that contains ready; "": at once. It fails when
-// the process ends before that, or when ctx does; the process is then gone.
+// startChild starts cmd and returns when it has logged a line that contains ready; "": at once. It
+// fails when the process ends before that, or when ctx does; the process is then gone.
 func startChild(ctx context.Context, cmd *exec.Cmd, ready string) (*child, error) {
 	c := &child{cmd: cmd, log: newTail(ready), done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c.log, c.log

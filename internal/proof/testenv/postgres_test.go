@@ -144,7 +144,8 @@ func TestKillDemoteAndStart(t *testing.T) {
 	s.Stop() // the second time is harmless
 }
 
-// A test process that is killed takes its server along, and the next one removes the server's folder.
+// A test process that is killed takes its server along, and the next one removes the server's
+// folder.
 func TestServerDiesWithItsProcess(t *testing.T) {
 	Postgres(t) // skips where there is none
 	tmp := t.TempDir()
@@ -202,7 +203,8 @@ func left(t *testing.T, base string) []string {
 	return dirs
 }
 
-// holdServer is the process that TestServerDiesWithItsProcess kills. It prints its server's address and waits.
+// holdServer is the process that TestServerDiesWithItsProcess kills. It prints its server's address
+// and waits.
 func holdServer() {
 	s, err := StartPostgres(context.Background())
 	if err != nil {

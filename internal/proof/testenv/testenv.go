@@ -57,8 +57,8 @@ func (s *shared) stop() {
 	}
 }
 
-// Long reports whether tests take all the time that their subject does, as those of `make test-long` do: PAWL_TEST_LONG is
-// set in the environment. Otherwise they show the same with less.
+// Long reports whether tests take all the time that their subject does, as those of `make
+// test-long` do: PAWL_TEST_LONG is set in the environment. Otherwise they show the same with less.
 func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
 
 // Draws says how often package rapid draws what is drawn at random, in most tests and in long ones.

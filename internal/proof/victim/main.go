@@ -1,6 +1,6 @@
 // Command victim is the program that storms and crash tests kill. It is pawl, and something to do:
 //
-//	victim load                   works on a load of mixed jobs until they have ended (internal/proof/crashes)
+//	victim load                   works on mixed jobs until they have ended (internal/proof/crashes)
 //	victim serve, victim worker   also run tasks of the kind "storm" (internal/proof/storm)
 //
 // All the rest is the code of pawl, put together as pawl is.

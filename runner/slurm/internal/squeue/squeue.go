@@ -61,8 +61,8 @@ type Answer struct {
 	arrays map[string]bool
 }
 
-// Parse reads what squeue has printed. An answer without its heading is none. It passes over what is
-// no line of a job. Of several jobs of one name the newest counts.
+// Parse reads what squeue has printed. An answer without its heading is none. It passes over what
+// is no line of a job. Of several jobs of one name the newest counts.
 func Parse(out string) (a Answer, ok bool) {
 	heading, rest, _ := strings.Cut(out, "\n")
 	if !strings.HasPrefix(heading, "JOBID") || len(strings.Fields(heading)) != len(fields) {
@@ -112,8 +112,8 @@ func moment(s string) time.Time {
 	return time.Unix(n, 0).UTC()
 }
 
-// Find returns the row of a name: that of a job, and _<task> for a task of an array. What waits of an
-// array and is canceled together has one row, which stands for each of its tasks.
+// Find returns the row of a name: that of a job, and _<task> for a task of an array. What waits of
+// an array and is canceled together has one row, which stands for each of its tasks.
 func (a Answer) Find(name string) (Row, bool) {
 	w, there := a.rows[name]
 	if array, _, isTask := strings.Cut(name, "_"); isTask && !there {
@@ -123,8 +123,8 @@ func (a Answer) Find(name string) (Row, bool) {
 	return w, there
 }
 
-// Removed reports whether a task is missing from an array that is there. That becomes of a task that
-// is canceled while it waits, as Slurm keeps no record of it.
+// Removed reports whether a task is missing from an array that is there. That becomes of a task
+// that is canceled while it waits, as Slurm keeps no record of it.
 func (a Answer) Removed(name string) bool {
 	array, _, isTask := strings.Cut(name, "_")
 	_, there := a.rows[name]
