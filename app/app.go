@@ -50,9 +50,9 @@ type Config struct {
 	// its runner. No job takes an input from them or puts results there. The same holds for Archive
 	// and for the work folder of Local.
 	Own []string
-	// Reconcile is how often the watcher looks at all programs, for ends that nobody told of; a
+	// Look is how often the watcher looks at all programs, for ends that nobody told of; a
 	// minute by default.
-	Reconcile time.Duration
+	Look time.Duration
 	// Remember is how long the host remembers jobs whose folder was cleaned; 30 days by default.
 	Remember time.Duration
 	// Grace is the time of a program between SIGTERM and SIGKILL; 10 s by default.
@@ -108,8 +108,8 @@ func New(cfg Config) *Kind {
 	if cfg.Remember == 0 {
 		cfg.Remember = 30 * 24 * time.Hour
 	}
-	if cfg.Reconcile == 0 {
-		cfg.Reconcile = time.Minute
+	if cfg.Look == 0 {
+		cfg.Look = time.Minute
 	}
 	if cfg.Environ == nil {
 		cfg.Environ = func(context.Context, *job.Job) map[string]string { return map[string]string{} }

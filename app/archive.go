@@ -112,8 +112,8 @@ func (k *Kind) archive(ctx context.Context, s *program, record recorder, tell pr
 	return o
 }
 
-// leaveNothing removes copies of results that are not part of the archive. The next sweep removes
-// the rest.
+// leaveNothing removes copies of results that are not part of the archive. What is left goes
+// with the leftovers.
 func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 	var err error
 	if s.own() { // it is published as a whole: no copies lie in it, and there is no marker
@@ -122,7 +122,7 @@ func (k *Kind) leaveNothing(ctx context.Context, s *program) {
 		err = k.tidy(ctx, s.sys, s.job.ID, s)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("copies of results stay in an archive until the next sweep", "job", s.job.ID,
+		k.cfg.Log.Warn("copies of results stay in an archive until the next look for leftovers", "job", s.job.ID,
 			"folder", s.results(), "error", err)
 	}
 }
@@ -334,9 +334,9 @@ func (k *Kind) clean(ctx context.Context, s *program) error {
 		return err
 	}
 	made.folder = s.where(made.folder)
-	if sw, ok := s.sys.Runner.(runner.Sweeper); ok && s.progress.Handle != nil && s.distant() {
+	if sw, ok := s.sys.Runner.(runner.FolderCleaner); ok && s.progress.Handle != nil && s.distant() {
 		// If something stays, the way below tells what it is.
-		if sw.Sweep(ctx, s.progress.Handle.Key, s.dir, made.folder) == nil {
+		if sw.CleanFolder(ctx, s.progress.Handle.Key, s.dir, made.folder) == nil {
 			return nil
 		}
 	}

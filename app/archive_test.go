@@ -359,7 +359,7 @@ func TestCanceledWhileArchived(t *testing.T) {
 		staged := filepath.Join(h.dir, "archive", ".staging")
 		h.stop()
 		h.start()
-		h.poll("the sweep", func() bool { return len(h.copies(staged)) == 0 })
+		h.poll("the look for leftovers", func() bool { return len(h.copies(staged)) == 0 })
 	})
 	t.Run("the worker takes its copies away", func(t *testing.T) {
 		var h *house
@@ -381,7 +381,7 @@ func TestCanceledWhileArchived(t *testing.T) {
 		h.stop()
 		h.start()
 		note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
-		h.poll("the sweep", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
+		h.poll("the look for leftovers", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
 	})
 	t.Run("the next watcher takes away what was made to see whether the folder can be written", func(t *testing.T) {
 		for _, name := range []string{"its worker is dead", "its worker stops"} {
@@ -402,14 +402,14 @@ func TestCanceledWhileArchived(t *testing.T) {
 				h.stop()
 				h.start()
 				note := filepath.Join(h.dir, "work", ".archiving", j.ID.String())
-				h.poll("the sweep", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
+				h.poll("the look for leftovers", func() bool { return len(h.copies(to)) == 0 && !exists(note) })
 			})
 		}
 	})
 	t.Run("copies of a job that is being archived are left alone", func(t *testing.T) {
 		var h *house
 		h = open(t, once("put", func(ctx context.Context) {
-			if err := h.kind.Sweep(ctx, h.kind.Local(), h.store); err != nil {
+			if err := h.kind.RemoveLeftovers(ctx, h.kind.Local(), h.store); err != nil {
 				t.Error(err)
 			}
 		}))

@@ -445,7 +445,7 @@ func TestNoRoomInTheSpool(t *testing.T) {
 	h.stop()
 	h.start(func(p *parts) {
 		f, host := runnerfake.New(p.Local.Runner), p.Local.Host.ID()
-		p.Reconcile = 10 * time.Millisecond
+		p.Look = 10 * time.Millisecond
 		p.Local.Runner = answer{scheduler{f}, func(k runner.Key) (runner.Handle, error) {
 			end := &runner.End{Code: 126, NotStarted: runner.NoRoom + runner.NoRoomIn + full}
 			f.Lie(k, runner.Status{State: runner.Ended, End: end})

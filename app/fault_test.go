@@ -64,7 +64,7 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 			h := open(t, func(p *parts) {
 				f := runnerfake.New(p.Local.Runner)
 				test.spoil(f)
-				p.Local.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
+				p.Local.Runner, p.Look, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
 			})
 			s, lines := h.noting()
 			j := h.end(h.submit(s))
@@ -89,7 +89,7 @@ func TestHostThatDiesHalfWay(t *testing.T) {
 			h := open(t, func(p *parts) {
 				f = hostfake.New(p.Local.Host)
 				p.on(f)
-				p.Reconcile, p.Grace = 20*time.Millisecond, 20*time.Millisecond
+				p.Look, p.Grace = 20*time.Millisecond, 20*time.Millisecond
 			})
 			s, lines := h.noting()
 			s.Retry.MaxAttempts = 100
@@ -275,7 +275,7 @@ func TestHostThatDoesNotAnswerWhoArchives(t *testing.T) {
 			}
 			return nil
 		})
-		p.Local.Runner, p.Reconcile, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
+		p.Local.Runner, p.Look, p.Grace = f, 20*time.Millisecond, 20*time.Millisecond
 	})
 	id := h.submit(shell("exit 0"))
 	h.until(id, func(e job.Event) bool {

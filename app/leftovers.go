@@ -17,7 +17,7 @@ import (
 // A job that is canceled while it is archived ends at once. After a crash there may be no worker
 // that knows its copies. Copies for the service's own archive lie in one folder until they are
 // published; their names tell their jobs. Before the first copy in a folder of the user a marker is
-// made. It goes when only published files are left. A sweep that finds copies or a marker of an
+// made. It goes when only published files are left. Who finds copies or a marker of an
 // ended job removes the copies. The folder that tries whether the user's folder can be written has
 // a marker, too.
 
@@ -70,16 +70,16 @@ func removeCopies(ctx context.Context, fsys files.FS, id job.ID, dir string, awa
 	return err
 }
 
-// Sweep tidies up behind jobs of a system that ended while they were archived. It goes on after an
-// error and returns all errors together. It may be called at any time.
-func (k *Kind) Sweep(ctx context.Context, y *System, rows store.Reader) error {
+// RemoveLeftovers tidies up behind jobs of a system that ended while they were archived. It goes on
+// after an error and returns all errors together. It may be called at any time.
+func (k *Kind) RemoveLeftovers(ctx context.Context, y *System, rows store.Reader) error {
 	marked, err := files.Names(ctx, y.Host.Files(), path.Join(y.Work, markersFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("look for leftovers: %w", err)
 	}
 	staged, err := files.Names(ctx, k.cfg.Files, k.stagingFolder())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("look for leftovers: %w", err)
 	}
 	var ids []job.ID
 	for _, name := range append(marked, staged...) {
@@ -92,7 +92,7 @@ func (k *Kind) Sweep(ctx context.Context, y *System, rows store.Reader) error {
 	}
 	found, err := rows.Find(ctx, store.FindQuery{IDs: ids})
 	if err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("look for leftovers: %w", err)
 	}
 	var left []error
 	for _, j := range found {
@@ -104,7 +104,7 @@ func (k *Kind) Sweep(ctx context.Context, y *System, rows store.Reader) error {
 			err = k.tidy(ctx, y, j.ID, s)
 		}
 		if err != nil {
-			left = append(left, fmt.Errorf("sweep behind job %s: %w", j.ID, err))
+			left = append(left, fmt.Errorf("leftovers of job %s: %w", j.ID, err))
 		}
 	}
 	return errors.Join(left...)

@@ -34,7 +34,7 @@ func ticking(c *clock) func(*parts) {
 			c.Host = p.Local.Host
 		}
 		p.on(c)
-		p.Reconcile = 10 * time.Millisecond
+		p.Look = 10 * time.Millisecond
 	}
 }
 

@@ -26,7 +26,7 @@ func TestQueue(t *testing.T) {
 	var f *runnerfake.Runner
 	h := open(t, func(p *parts) {
 		f = runnerfake.New(p.Local.Runner)
-		p.Local.Runner, p.Reconcile = scheduler{f}, 10*time.Millisecond
+		p.Local.Runner, p.Look = scheduler{f}, 10*time.Millisecond
 	})
 	gate := h.gate()
 	s := scripted(`read line < "$0"; exit 3`, gate)
@@ -99,7 +99,7 @@ func TestWhatSchedulersDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, func(p *parts) {
 				f, host := runnerfake.New(p.Local.Runner), p.Local.Host.ID()
-				p.Reconcile = 10 * time.Millisecond
+				p.Look = 10 * time.Millisecond
 				p.Local.Runner = answer{scheduler{f}, func(k runner.Key) (runner.Handle, error) {
 					f.Lie(k, c.status)
 					return runner.Handle{Key: k, Host: host, Token: "none"}, c.refused

@@ -18,9 +18,9 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// A Report compares what a host knows of jobs with the rows of the database. They differ after the
+// A Comparison is of what a host knows of jobs with the rows of the database. They differ after the
 // database was restored to an earlier point in time.
-type Report struct {
+type Comparison struct {
 	Machine string  `json:"machine"`
 	Agree   int     `json:"agree"`  // jobs whose rows know all that the host knows
 	Behind  []Found `json:"behind"` // jobs whose rows know less than the host
@@ -31,7 +31,7 @@ type Report struct {
 }
 
 // unread notes what could not be looked at, if the rest can be. Otherwise it returns err.
-func (r *Report) unread(ctx context.Context, what string, err error) error {
+func (r *Comparison) unread(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -80,8 +80,8 @@ const compareAtOnce = 500
 // Compare asks the host what it knows of jobs, and compares that with the rows. newest is about how
 // many jobs it compares, the newest ones; 0: all. It changes nothing. A job that moves meanwhile
 // counts as agreed, because the process that has it asks the host itself.
-func (k *Kind) Compare(ctx context.Context, y *System, rows store.Reader, newest int) (Report, error) {
-	rep := Report{Machine: y.Watch, Behind: []Found{}, Unknown: []Found{}}
+func (k *Kind) Compare(ctx context.Context, y *System, rows store.Reader, newest int) (Comparison, error) {
+	rep := Comparison{Machine: y.Watch, Behind: []Found{}, Unknown: []Found{}}
 	known, err := k.known(ctx, y, newest, &rep)
 	if err != nil {
 		return rep, fmt.Errorf("ask the host: %w", err)
@@ -108,7 +108,7 @@ func (k *Kind) Compare(ctx context.Context, y *System, rows store.Reader, newest
 
 // known lists the jobs that the host knows by their folders, results, messages and marks, oldest
 // first. Jobs that are only archived count when all are asked for.
-func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Report) ([]Found, error) {
+func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Comparison) ([]Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
 		if all[id] == nil {
@@ -152,7 +152,7 @@ func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Report) ([
 }
 
 // tenants calls each for the folders <root>/<tenant>/<job>.
-func (r *Report) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error),
+func (r *Comparison) tenants(ctx context.Context, list func(context.Context, string) ([]fs.FileInfo, error),
 	root string, each func(job.ID, string),
 ) error {
 	all, err := list(ctx, root)
@@ -177,7 +177,7 @@ func (r *Report) tenants(ctx context.Context, list func(context.Context, string)
 }
 
 // compare sorts jobs that the host knows by what their rows know.
-func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known []Found, rep *Report) error {
+func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known []Found, rep *Comparison) error {
 	find := func(known []Found) (map[job.ID]*job.Job, error) {
 		ids := make([]job.ID, len(known))
 		for i, f := range known {
@@ -368,7 +368,7 @@ func (f *Found) UpToDate(j *job.Job) bool {
 }
 
 // CanMove reports whether a worker can take the job now, or a watcher has it. Only jobs of
-// [Report.Behind] can be asked.
+// [Comparison.Behind] can be asked.
 func (f *Found) CanMove() bool {
 	return f.row.Custody == job.Ready || f.row.Custody == job.Monitor
 }

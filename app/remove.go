@@ -120,7 +120,7 @@ func (k *Kind) remove(ctx context.Context, j *job.Job) error {
 		s = nil
 	}
 	made.folder = s.where(made.folder)
-	// It may have ended while it was archived: then there are copies that no sweep finds once the
+	// It may have ended while it was archived: then there are copies that nobody finds once the
 	// row is gone.
 	if err := k.tidy(ctx, y, j.ID, s); err != nil {
 		return stays("copies of results", j.ID, err)

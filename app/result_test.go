@@ -537,7 +537,7 @@ func TestFileSystemThatHangs(t *testing.T) {
 			if j := h.end(h.submit(next)); j.State != job.Finished {
 				t.Errorf("the next job: %s %s", j.State, j.Message)
 			}
-			left := h.kind.Standing()
+			left := h.kind.Stalled()
 			if !tt.cancel && (len(left) != 1 || !left[0].Left || left[0].Job != id || left[0].Path != filepath.Join(h.dir, tt.at)) {
 				t.Errorf("left behind: %v", left)
 			}
@@ -550,7 +550,7 @@ func TestFileSystemThatHangs(t *testing.T) {
 			if err != nil && !errors.Is(err, syscall.ENXIO) {
 				t.Fatal(err)
 			}
-			h.poll("the step that was left behind", func() bool { return len(h.kind.Standing()) == 0 })
+			h.poll("the step that was left behind", func() bool { return len(h.kind.Stalled()) == 0 })
 			if err == nil {
 				w.Close()
 			}
@@ -621,8 +621,8 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 	for _, id := range ids { // whichever comes first
 		heal := f.Inject(filesfake.Fault{Op: "Remove", Name: ".pawl-" + id.String() + "-9", Err: fs.ErrPermission})
-		if err := h.kind.Sweep(h.ctx, h.kind.Local(), h.store); !errors.Is(err, fs.ErrPermission) {
-			t.Errorf("the sweep says %v", err)
+		if err := h.kind.RemoveLeftovers(h.ctx, h.kind.Local(), h.store); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("it says %v", err)
 		}
 		left, err := f.List(h.ctx, staged)
 		if err != nil || len(left) != 1 || left[0].Name() != ".pawl-"+id.String()+"-9" {

@@ -28,8 +28,8 @@ const MaxLeftBehind = 64
 // stallNotice is how long a step shows no sign of life before it counts as stalled.
 const stallNotice = 5 * time.Minute
 
-// A Standing is a step that has not moved for some time.
-type Standing struct {
+// A StalledStep is a step that has not moved for some time.
+type StalledStep struct {
 	Job   job.ID
 	State job.State
 	Path  string    // the file that it is at
@@ -38,21 +38,21 @@ type Standing struct {
 }
 
 // String describes the step for people.
-func (s Standing) String() string {
+func (s StalledStep) String() string {
 	return fmt.Sprintf("job %s in %s, at %s since %s", s.Job, s.State, s.Path, s.Since.UTC().Format(time.RFC3339))
 }
 
-// Standing returns the steps that have not moved for five minutes and those that were left behind,
+// Stalled returns the steps that have not moved for five minutes and those that were left behind,
 // the longest first.
-func (k *Kind) Standing() (list []Standing) {
+func (k *Kind) Stalled() (list []StalledStep) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for t := range k.steps {
-		if s := t.standing(); s.Left || time.Since(s.Since) >= stallNotice {
+		if s := t.stalled(); s.Left || time.Since(s.Since) >= stallNotice {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b Standing) int {
+	slices.SortFunc(list, func(a, b StalledStep) int {
 		return cmp.Or(a.Since.Compare(b.Since), slices.Compare(a.Job[:], b.Job[:]))
 	})
 	return list
@@ -103,8 +103,8 @@ func reportAlive(ctx context.Context) {
 	}
 }
 
-func (t *ownStep) standing() Standing {
-	return Standing{t.id, t.state, *t.at.Load(), time.Unix(0, t.moved.Load()), t.left.Load()}
+func (t *ownStep) stalled() StalledStep {
+	return StalledStep{t.id, t.state, *t.at.Load(), time.Unix(0, t.moved.Load()), t.left.Load()}
 }
 
 // record commits a manifest, unless the step was left behind.
@@ -193,7 +193,7 @@ func (k *Kind) runApart(ctx context.Context, r *engine.Run, s *program,
 			continue
 		case <-look.C:
 		}
-		if still := time.Since(t.standing().Since); stop != nil && still < k.cfg.Stall {
+		if still := time.Since(t.stalled().Since); stop != nil && still < k.cfg.Stall {
 			look.Reset(k.cfg.Stall - still)
 			continue
 		}
@@ -201,7 +201,7 @@ func (k *Kind) runApart(ctx context.Context, r *engine.Run, s *program,
 			look.Reset(k.cfg.Leave)
 			continue
 		}
-		at := t.standing()
+		at := t.stalled()
 		k.cfg.Log.Error("a step is left behind: its file system does not answer", "job", at.Job, "state", at.State,
 			"path", at.Path, "since", at.Since)
 		if stop == nil {
@@ -212,7 +212,7 @@ func (k *Kind) runApart(ctx context.Context, r *engine.Run, s *program,
 }
 
 // unanswered fails the attempt of a step that was left behind.
-func (k *Kind) unanswered(ctx context.Context, r *engine.Run, at Standing) engine.Outcome {
+func (k *Kind) unanswered(ctx context.Context, r *engine.Run, at StalledStep) engine.Outcome {
 	e := job.Entry{Code: job.StagingFailed, Message: fmt.Sprintf(
 		"the file system of %s has not answered for %s: see that it does, or name another place; then run it again",
 		at.Path, brief(k.cfg.Stall))}

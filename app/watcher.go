@@ -27,7 +27,7 @@ type Watcher struct {
 	sys    *System
 	store  store.Reader
 	broker broker.Broker
-	differ atomic.Pointer[Report]
+	differ atomic.Pointer[Comparison]
 }
 
 const (
@@ -173,11 +173,11 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		x.silent = false
 		x.kind.cfg.Log.Info("ends are watched again", "watch", x.sys.Watch)
 	}
-	x.sweep(ctx)
+	x.tidy(ctx)
 	x.compare(ctx)
-	tick := time.NewTicker(cfg.Reconcile)
+	tick := time.NewTicker(cfg.Look)
 	defer tick.Stop()
-	gap := cfg.Reconcile
+	gap := cfg.Look
 	if x.sys == x.kind.Local() {
 		gap = min(gap, listenGap)
 	}
@@ -228,7 +228,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx, x.all()); err != nil {
 				return err
 			}
-			x.sweep(ctx)
+			x.tidy(ctx)
 			if behind, unknown := x.Differ(); behind+unknown > 0 {
 				x.compare(ctx)
 			}
@@ -504,9 +504,9 @@ func (w *Watcher) Differ() (behind, unknown int) {
 	return 0, 0
 }
 
-// sweep tidies up. The next sweep does what this one cannot do.
-func (x *watch) sweep(ctx context.Context) {
-	if err := x.kind.Sweep(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
+// tidy removes what is left behind. The next one does what this one cannot do.
+func (x *watch) tidy(ctx context.Context) {
+	if err := x.kind.RemoveLeftovers(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
 	}
 	if err := x.kind.removeLate(ctx, x.sys); err != nil && ctx.Err() == nil {

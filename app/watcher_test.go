@@ -590,7 +590,7 @@ func TestWhatTheWatcherIsNotToldOf(t *testing.T) {
 	})
 	t.Run("a job of which no hint came", func(t *testing.T) {
 		h := open(t, deaf, func(p *parts) {
-			p.Reconcile = 10 * time.Millisecond
+			p.Look = 10 * time.Millisecond
 			p.rows = forgetful{p.rows}
 		})
 		h.end(h.submit(shell(`true`)))                             // from now on the watcher asks for what is new

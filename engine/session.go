@@ -30,13 +30,13 @@ type session struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	runs   map[job.ID]*Run   // guarded by mu: the jobs in this session's custody
-	used   map[job.Lane]int  // guarded by mu: slots in use
-	taken  map[job.Lane]int  // guarded by mu: slots for which a claim is under way
-	maybe  map[job.Lane]bool // guarded by mu: lanes that may have ready jobs
-	asked  map[job.ID]bool   // guarded by mu: the claims under way
-	last   bool              // guarded by mu: nothing is claimed any more
-	wishes []store.Standing  // guarded by mu: from the newest renewal
+	runs   map[job.ID]*Run      // guarded by mu: the jobs in this session's custody
+	used   map[job.Lane]int     // guarded by mu: slots in use
+	taken  map[job.Lane]int     // guarded by mu: slots for which a claim is under way
+	maybe  map[job.Lane]bool    // guarded by mu: lanes that may have ready jobs
+	asked  map[job.ID]bool      // guarded by mu: the claims under way
+	last   bool                 // guarded by mu: nothing is claimed any more
+	wishes []store.StandingWish // guarded by mu: from the newest renewal
 	// guarded by mu: jobs that were taken from this session, perhaps because it is dead
 	left   []store.Lost
 	moot   int       // guarded by mu: how many of left there were when the newest renewal was sent
@@ -282,7 +282,7 @@ func (s *session) share(ctx context.Context, others bool) {
 }
 
 // obey stops the step of a job that has a wish.
-func (s *session) obey(w store.Standing) {
+func (s *session) obey(w store.StandingWish) {
 	s.mu.Lock()
 	r := s.runs[w.Job]
 	s.mu.Unlock()

@@ -470,7 +470,7 @@ type Renewal struct {
 	Now        time.Time
 	HeldBefore time.Time
 	Held       int
-	Wishes     []Standing
+	Wishes     []StandingWish
 	// NextExpiry is the earliest end of a lease among the other sessions that are not closed; zero:
 	// there are none.
 	NextExpiry time.Time
@@ -493,8 +493,8 @@ type Lost struct {
 	Epoch int64
 }
 
-// Standing is a wish for a job in the session's custody.
-type Standing struct {
+// StandingWish is a wish for a job in the session's custody.
+type StandingWish struct {
 	Job   job.ID
 	Epoch int64
 	Wish  job.Wish

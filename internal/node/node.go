@@ -175,7 +175,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 		}
 		kind.Own = append(kind.Own, name)
 	}
-	kind.Log, kind.Environ, kind.Remember, kind.Reconcile = log, o.Environ, o.Memory, o.Look
+	kind.Log, kind.Environ, kind.Remember, kind.Look = log, o.Environ, o.Memory, o.Look
 	rule := cmp.Or(o.Web, egress.All)
 	var dial testers.Dial
 	if rule != egress.All { // what is tested is what jobs needed
@@ -241,16 +241,16 @@ func Open(ctx context.Context, dir string, o Options) (_ *Node, err error) {
 	if o.Observe != nil {
 		o.Observe.Repaired(n.Repaired)
 		o.Observe.Removed(n.Removed)
-		o.Observe.Standing(func() (standing map[job.Lane]int, left int) {
-			standing = map[job.Lane]int{}
-			for _, s := range n.App.Standing() {
+		o.Observe.Stalled(func() (stalled map[job.Lane]int, left int) {
+			stalled = map[job.Lane]int{}
+			for _, s := range n.App.Stalled() {
 				if s.Left {
 					left++
 				} else {
-					standing[job.LaneOf(s.State, true, 0)]++
+					stalled[job.LaneOf(s.State, true, 0)]++
 				}
 			}
-			return standing, left
+			return stalled, left
 		})
 		o.Observe.Jobs(cfg.Store, n.Tenant())
 	}

@@ -27,7 +27,7 @@ func (s *serving) ready(names bool) func(context.Context) []api.Check {
 		if c := s.reconciled(names); c != nil {
 			checks = append(checks, *c)
 		}
-		if c := standing(s.node.App.Standing(), names); c != nil {
+		if c := stalled(s.node.App.Stalled(), names); c != nil {
 			checks = append(checks, *c)
 		}
 		if s.pair != nil {
@@ -97,8 +97,8 @@ func (s *serving) reconciled(names bool) *api.Check {
 	return c
 }
 
-// standing tells of steps that wait for file systems that do not answer; nil: there are none.
-func standing(all []app.Standing, names bool) *api.Check {
+// stalled tells of steps that wait for file systems that do not answer; nil: there are none.
+func stalled(all []app.StalledStep, names bool) *api.Check {
 	if len(all) == 0 {
 		return nil
 	}
@@ -111,7 +111,7 @@ func standing(all []app.Standing, names bool) *api.Check {
 	c := &api.Check{Name: "steps", Degraded: left < app.MaxLeftBehind}
 	said := "the log names them, and so does this path on the socket of the data folder"
 	if names {
-		said = readiness.Named(all, app.Standing.String)
+		said = readiness.Named(all, app.StalledStep.String)
 	}
 	c.Err = fmt.Errorf("file systems do not answer %s for minutes, and %d of them were left behind "+
 		"(at most %d are): %s", phrase.Plural(len(all), "step"), left, app.MaxLeftBehind, said)

@@ -40,12 +40,12 @@ func TestNobodyIsToldWhereTheDatabaseIs(t *testing.T) {
 // Steps that wait for file systems are told: how many to all, which they are to the owner. While
 // others can still be left behind, the service is well enough.
 func TestStepsThatStandStillAreTold(t *testing.T) {
-	if c := standing(nil, true); c != nil {
+	if c := stalled(nil, true); c != nil {
 		t.Errorf("of no step is said %+v", c)
 	}
-	all := []app.Standing{{Job: job.NewID(), State: job.Archiving, Path: "/lab/poem.txt", Left: true}}
+	all := []app.StalledStep{{Job: job.NewID(), State: job.Archiving, Path: "/lab/poem.txt", Left: true}}
 	for _, names := range []bool{false, true} {
-		c := standing(all, names)
+		c := stalled(all, names)
 		if !c.Degraded || !strings.Contains(c.Err.Error(), "do not answer 1 step for minutes") ||
 			strings.Contains(c.Err.Error(), "/lab/poem.txt") != names {
 			t.Errorf("names %t: %+v", names, c)
@@ -54,7 +54,7 @@ func TestStepsThatStandStillAreTold(t *testing.T) {
 	for len(all) < app.MaxLeftBehind {
 		all = append(all, all[0])
 	}
-	if c := standing(all, false); c.Degraded {
+	if c := stalled(all, false); c.Degraded {
 		t.Errorf("no further step can be left behind, and the check is only degraded: %v", c.Err)
 	}
 }

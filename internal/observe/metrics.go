@@ -142,15 +142,15 @@ func (o *Observer) Removed(removed func(job.State) int64) {
 	}
 }
 
-// Standing tells how many steps stand still in each lane, for their file systems do not answer, and
+// Stalled tells how many steps stand still in each lane, for their file systems do not answer, and
 // how many were left behind.
-func (o *Observer) Standing(count func() (standing map[job.Lane]int, left int)) {
+func (o *Observer) Stalled(count func() (stalled map[job.Lane]int, left int)) {
 	for _, l := range []job.Lane{job.LanePrepare, job.LaneFinish} {
 		o.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "pawl_steps_standing", Help: "Steps of this process that have a slot and have not moved for " +
+			Name: "pawl_steps_stalled", Help: "Steps of this process that have a slot and have not moved for " +
 				"five minutes, by lane: a lane of which all slots are among them stands still.",
 			ConstLabels: prometheus.Labels{"lane": string(l)},
-		}, func() float64 { standing, _ := count(); return float64(standing[l]) }))
+		}, func() float64 { stalled, _ := count(); return float64(stalled[l]) }))
 	}
 	o.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "pawl_steps_left_behind", Help: "Steps that this process has left behind, for their file systems " +

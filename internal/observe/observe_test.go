@@ -70,7 +70,7 @@ func open(t *testing.T, c observe.Config, change ...func(*service.Config)) *worl
 	w.Service = service.New(cfg)
 	w.o.Repaired(w.Service.Repaired)
 	w.o.Removed(func(s job.State) int64 { return int64(len(s)) })
-	w.o.Standing(func() (map[job.Lane]int, int) { return map[job.Lane]int{job.LanePrepare: 1}, 2 })
+	w.o.Stalled(func() (map[job.Lane]int, int) { return map[job.Lane]int{job.LanePrepare: 1}, 2 })
 	w.o.Jobs(w.store, "default")
 	return w
 }

@@ -92,9 +92,9 @@ type Runner struct {
 }
 
 var (
-	_ runner.Runner    = (*Runner)(nil)
-	_ runner.Suspender = (*Runner)(nil)
-	_ runner.Sweeper   = (*Runner)(nil)
+	_ runner.Runner        = (*Runner)(nil)
+	_ runner.Suspender     = (*Runner)(nil)
+	_ runner.FolderCleaner = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder.
@@ -329,7 +329,7 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool
 
 // Clean leaves a mark, and removes the runner's folder and the launch's message.
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
-	return r.Sweep(ctx, k, dir, "")
+	return r.CleanFolder(ctx, k, dir, "")
 }
 
 // Past tells what the host knows of a job.

@@ -124,10 +124,10 @@ type Runner struct {
 }
 
 var (
-	_ runner.Runner  = (*Runner)(nil)
-	_ runner.Sweeper = (*Runner)(nil)
-	_ runner.Tested  = (*Runner)(nil)
-	_ runner.Named   = (*Runner)(nil)
+	_ runner.Runner        = (*Runner)(nil)
+	_ runner.FolderCleaner = (*Runner)(nil)
+	_ runner.Tested        = (*Runner)(nil)
+	_ runner.Named         = (*Runner)(nil)
 )
 
 // Open returns a runner and makes its spool folder. It asks Slurm nothing.
@@ -354,12 +354,12 @@ func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Pas
 
 // Clean leaves a mark, and removes the runner's folder and the launch's messages.
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
-	return r.Sweep(ctx, k, dir, "")
+	return r.CleanFolder(ctx, k, dir, "")
 }
 
-// Sweep implements [runner.Sweeper].
-func (r *Runner) Sweep(ctx context.Context, k runner.Key, dir, folder string) error {
-	return r.Spool.Sweep(ctx, k, dir, folder)
+// CleanFolder implements [runner.FolderCleaner].
+func (r *Runner) CleanFolder(ctx context.Context, k runner.Key, dir, folder string) error {
+	return r.Spool.CleanFolder(ctx, k, dir, folder)
 }
 
 // own returns the name of a file in the runner's folder of a launch.

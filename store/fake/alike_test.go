@@ -261,7 +261,7 @@ var same = gocmp.Options{
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind)) < 0
 	}),
 	cmpopts.SortSlices(func(a, b job.Job) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
-	cmpopts.SortSlices(func(a, b store.Standing) bool { return bytes.Compare(a.Job[:], b.Job[:]) < 0 }),
+	cmpopts.SortSlices(func(a, b store.StandingWish) bool { return bytes.Compare(a.Job[:], b.Job[:]) < 0 }),
 	cmpopts.SortSlices(func(a, b store.Duty) bool { return a.Name < b.Name }),
 	cmpopts.SortSlices(func(a, b store.Serving) bool { return bytes.Compare(a.ID[:], b.ID[:]) < 0 }),
 	cmpopts.IgnoreFields(store.Reserved{}, "Rate"),

@@ -55,7 +55,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 				a.Held++
 			}
 			if h.Wish != "" {
-				a.Wishes = append(a.Wishes, store.Standing{Job: h.ID, Epoch: h.Epoch, Wish: h.Wish})
+				a.Wishes = append(a.Wishes, store.StandingWish{Job: h.ID, Epoch: h.Epoch, Wish: h.Wish})
 			}
 		}
 		for _, o := range t.sessions {

@@ -179,17 +179,17 @@ FROM (SELECT) one LEFT JOIN (answer j ` + itsSpec + `) ON true`
 SELECT EXISTS (SELECT FROM alive), ` + columns + `, ` + documents + `
 FROM told LEFT JOIN (answer j ` + itsSpec + `) ON true`
 
-	claimHeads = store.SQL(claimAlive + `lines AS MATERIALIZED (
+	claimHeads = store.SQL(claimAlive + `parts AS MATERIALIZED (
 	SELECT q.queue, k.kind, m.machine, l.lane, l.slots
 	FROM alive a, unnest($3::text[]) q(queue), unnest($4::text[]) k(kind), (SELECT '' UNION SELECT $5::text) m(machine),
 		unnest($7::text[], $8::int[]) l(lane, slots)
 	WHERE a.works AND (l.lane = {LaneAlone} OR (k.kind = {KindApp}) <> (l.lane = {LaneTask}))
 		AND NOT EXISTS (SELECT FROM repeated)
 ), heads AS MATERIALIZED (
-	-- Each line is read from its head, and no further than the slots reach.
+	-- Each part is read from its head, and no further than the slots reach.
 	SELECT h.id, h.launches, row_number() OVER (PARTITION BY l.lane
 		ORDER BY h.priority, h.created, h.id) <= l.slots AS chosen
-	FROM lines l CROSS JOIN LATERAL (
+	FROM parts l CROSS JOIN LATERAL (
 		SELECT j.id, j.priority, j.created, ` + launches + ` AS launches FROM pawl.jobs j
 		WHERE j.custody = {Ready} AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine
 			AND j.lane = l.lane

@@ -34,7 +34,7 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 				claimants = append(claimants, a)
 				return nil
 			}),
-			read(readyLines, func(r *reader) error {
+			read(readyParts, func(r *reader) error {
 				ready = append(ready, store.ReadyIn{
 					QueueKind: job.QueueKind{Queue: r.text(), Kind: r.text()}, Machine: r.text(), Lane: job.Lane(r.text()),
 					Jobs: r.int(),
@@ -54,10 +54,11 @@ SELECT s.id, s.process, (SELECT json_object_agg(h.lane, h.n)
 	FROM (SELECT j.lane, count(*) AS n FROM pawl.jobs j WHERE j.session = s.id GROUP BY j.lane) h)
 FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock() AND s.mode = ''`
 
-	// readyLines counts the jobs in lines, each up to the slots of all, and one at least.
+	// readyParts counts the ready jobs of each queue, kind, machine and lane, up to the slots of all,
+	// and one at least.
 	//
 	//	1 queues  2 kinds  3 machine  4 tenants, NULL: all  5 lanes
-	readyLines = store.SQL(`
+	readyParts = store.SQL(`
 WITH slots AS MATERIALIZED (
 	SELECT l.lane, greatest(sum((s.process -> 'slots' ->> l.lane)::int), 1) AS n
 		FROM unnest($5::text[]) l(lane), pawl.sessions s

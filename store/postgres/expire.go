@@ -68,7 +68,7 @@ func (c *changes) expire(r *reader, n *int) error {
 // left are the queries that read into eff what a session may have died before announcing.
 func left(eff *store.Effects) []*query {
 	return []*query{
-		read(linesReady, func(r *reader) error {
+		read(readyPairs, func(r *reader) error {
 			eff.Announce(job.QueueKind{Queue: r.text(), Kind: r.text()})
 			return nil
 		}, store.MostUnserved),
@@ -163,15 +163,15 @@ WITH RECURSIVE holders AS (
 )
 SELECT pawl.clock(), j.crashed, ` + columns + ` FROM taken j ` + itsSpec
 
-	// linesReady goes along the ready index, a step for each line, and $1 of them at most.
-	linesReady = store.SQL(`
-WITH RECURSIVE lines AS (
+	// readyPairs goes along the ready index, a step for each queue and kind, and $1 of them at most.
+	readyPairs = store.SQL(`
+WITH RECURSIVE pairs AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, 0 AS i
 	UNION ALL
-	SELECT n.queue, n.kind, l.i + 1 FROM lines l CROSS JOIN LATERAL (
+	SELECT n.queue, n.kind, l.i + 1 FROM pairs l CROSS JOIN LATERAL (
 		SELECT j.queue, j.kind FROM pawl.jobs j WHERE j.custody = {Ready}
 			AND (j.queue, j.kind) > (l.queue, l.kind) ORDER BY j.queue, j.kind LIMIT 1
 	) n WHERE l.i < $1
 )
-SELECT l.queue, l.kind FROM lines l WHERE l.i > 0`)
+SELECT l.queue, l.kind FROM pairs l WHERE l.i > 0`)
 )

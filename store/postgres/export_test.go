@@ -25,7 +25,7 @@ var (
 		"apply":      applyChanges, "apply judge": judgeChanges, "finish": finishTasks, "finish plain": finishPlain,
 		"try turns lock": tryTurnsLock, "pass on": passOn, "pass on claimed": passOnClaimed, "write": writeRows,
 		"write ends": writeEnds, "write free": freeKeys, "due": dueJobs, "pay": payDebts,
-		"expire close": expireClose, "expire": expireTake, "lines ready": linesReady,
+		"expire close": expireClose, "expire": expireTake, "pairs ready": readyPairs,
 		"renew": renew, "events": eventsOfAll, "newest event": newestEvent, "events of one": eventsOfOne,
 		"recount": recount, "recount look": lookForWrong, "recount turns": takeUseless,
 		"recount lines": linesUnowed, "note": addEvent,
@@ -49,7 +49,7 @@ var (
 		"lines groups": lineGroups, "lines limits": lineLimits, "lines take": takeLines, "lines close": closeLines,
 		"limits close":    closeLimits,
 		"forget keys":     forgetKeys,
-		"demand sessions": claimantsThere, "demand lines": readyLines, "unwatched": unwatched,
+		"demand sessions": claimantsThere, "demand parts": readyParts, "unwatched": unwatched,
 	}
 	Settings = settings
 )

@@ -71,7 +71,7 @@ func readRenewal(v *reader, a *store.Renewal) error {
 		return err
 	}
 	for _, w := range wishes {
-		a.Wishes = append(a.Wishes, store.Standing(w))
+		a.Wishes = append(a.Wishes, store.StandingWish(w))
 	}
 	a.NextExpiry = v.time()
 	if err := list(v, &a.Ready); err != nil {

@@ -59,7 +59,7 @@ var uses = map[string][]string{
 	"turns return":    {"turns_pkey"},
 	"expire close":    {},
 	"expire":          {"jobs_pkey", "jobs_session", "specs_pkey"},
-	"lines ready":     {"jobs_ready"},
+	"pairs ready":     {"jobs_ready"},
 	"renew":           {"jobs_ready", "jobs_session", "jobs_due", "jobs_until", "followups_pkey", "turns_owed_pkey"},
 	"events":          {"events_ord"},
 	"newest event":    {"events_ord"},
@@ -90,7 +90,7 @@ var uses = map[string][]string{
 	"overdue":        {"ended_ended", "ended_hidden", "specs_pkey", "followups_job"},
 
 	"demand sessions": {"jobs_session"},
-	"demand lines":    {"jobs_ready"},
+	"demand parts":    {"jobs_ready"},
 	"unwatched":       {"jobs_monitor"},
 	"lock needs":      {"jobs_pkey"},
 	"tie needs":       {"jobs_pkey"},

@@ -139,25 +139,25 @@ SELECT w.watch, (SELECT count(*) FROM (SELECT FROM pawl.jobs j WHERE j.custody =
 FROM watches w WHERE NOT EXISTS (SELECT FROM pawl.duties d JOIN pawl.sessions s ON s.id = d.session
 	WHERE d.name = $2 || w.watch AND s.ended IS NULL AND s.lease_until > pawl.clock())`)
 
-// unserved goes along the ready index, a step for each line; $1 is how many lines, and how many
-// jobs of a line, are looked at.
+// unserved goes along the ready index, a step for each queue, kind and machine; $1 is how
+// many of those, and how many jobs of each, are looked at.
 var unserved = store.SQL(`
 WITH RECURSIVE live AS MATERIALIZED (
 	SELECT s.process::jsonb AS p FROM pawl.sessions s WHERE s.ended IS NULL AND s.lease_until > pawl.clock()
 		AND s.mode = ''
-), lines AS (
+), parts AS (
 	SELECT '' COLLATE "C" AS queue, '' COLLATE "C" AS kind, '' COLLATE "C" AS machine, 0 AS i
 	UNION ALL
-	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM lines l CROSS JOIN LATERAL (
+	SELECT n.queue, n.kind, n.machine, l.i + 1 FROM parts l CROSS JOIN LATERAL (
 		SELECT j.queue, j.kind, j.machine FROM pawl.jobs j WHERE j.custody = {Ready}
 			AND (j.queue, j.kind, j.machine) > (l.queue, l.kind, l.machine)
 		ORDER BY j.queue, j.kind, j.machine LIMIT 1
 	) n WHERE l.i < $1
 ), serving AS MATERIALIZED (
-	SELECT l.queue, l.kind, l.machine, v.p -> 'tenants' AS tenants FROM lines l JOIN live v
+	SELECT l.queue, l.kind, l.machine, v.p -> 'tenants' AS tenants FROM parts l JOIN live v
 		ON v.p -> 'queues' ? l.queue AND v.p -> 'kinds' ? l.kind AND (l.machine = '' OR v.p ->> 'machine' = l.machine)
 )
-SELECT l.queue, l.kind, l.machine, w.jobs, w.since FROM lines l CROSS JOIN LATERAL (
+SELECT l.queue, l.kind, l.machine, w.jobs, w.since FROM parts l CROSS JOIN LATERAL (
 	SELECT count(*) AS jobs, min(h.since) AS since FROM (
 		SELECT j.tenant, j.since FROM pawl.jobs j
 		WHERE j.custody = {Ready} AND j.queue = l.queue AND j.kind = l.kind AND j.machine = l.machine LIMIT $1

@@ -82,11 +82,12 @@ func (t *tx) claimed(c store.Claim) (jobs []job.Job, err error) {
 	return jobs, err
 }
 
-// inReadyLine is the condition that a job is ready, of a queue, kind, machine and lane.
-var inReadyLine = store.SQL(`j.custody = {Ready} AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`)
+// inReadyPart is the condition that a job is ready, of a queue, kind, machine and lane.
+var inReadyPart = store.SQL(`j.custody = {Ready} AND j.queue = ? AND j.kind = ? AND j.machine = ? AND j.lane = ?`)
 
-// heads returns the jobs at the heads of the lines that c asks for, merged by priority and age. The
-// ready index holds each line in that order, so that a claim reads what it takes and no backlog.
+// heads returns the first of the ready jobs that c asks for, by priority and age. The ready index
+// holds those of each queue, kind, machine and lane in that order, so that a claim reads what it
+// takes and no backlog.
 //
 // SQLite would prepare a statement anew whenever LIMIT is bound to a plain parameter, to plan for
 // its value: for a claim of few jobs that is most of the work. It does not look into an expression.
@@ -96,7 +97,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 		return nil, nil
 	}
 	var found []row
-	lines := 0
+	parts := 0
 	machines := []string{""}
 	if c.Machine != "" {
 		machines = append(machines, c.Machine)
@@ -110,7 +111,7 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 			for _, machine := range machines {
 				n := len(found)
 				err := t.query(`SELECT `+withSpec+` FROM jobs j JOIN specs s ON s.seq = j.seq
-					WHERE `+inReadyLine+ofTenants(c.Tenants)+`
+					WHERE `+inReadyPart+ofTenants(c.Tenants)+`
 					ORDER BY j.priority, j.created LIMIT ? + 0`,
 					func(v []driver.Value) error {
 						found = append(found, scanSpec(v))
@@ -120,12 +121,12 @@ func (t *tx) heads(c store.Claim, lane job.Lane) ([]row, error) {
 					return nil, err
 				}
 				if len(found) > n {
-					lines++
+					parts++
 				}
 			}
 		}
 	}
-	if lines > 1 {
+	if parts > 1 {
 		slices.SortFunc(found, byAge)
 	}
 	return found[:min(slots, len(found))], nil

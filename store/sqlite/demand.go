@@ -31,16 +31,16 @@ func (s *Store) Demand(ctx context.Context, c store.Claim) (map[job.Lane]store.D
 			slots[lane] += n
 		}
 	}
-	ready, err := s.readyLines(ctx, c, slots)
+	ready, err := s.readyParts(ctx, c, slots)
 	if err != nil {
 		return nil, err
 	}
 	return store.Demands(c, ready, claimants), nil
 }
 
-// readyLines counts the jobs in the lines that c asks for, each up to the slots of all, and one at
-// least.
-func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyIn,
+// readyParts counts the ready jobs of each queue, kind, machine and lane that c asks for, up to the
+// slots of all, and one at least.
+func (s *Store) readyParts(ctx context.Context, c store.Claim, slots map[job.Lane]int) (ready []store.ReadyIn,
 	err error,
 ) {
 	machines := []string{""}
@@ -56,7 +56,7 @@ func (s *Store) readyLines(ctx context.Context, c store.Claim, slots map[job.Lan
 					}
 					r := store.ReadyIn{QueueKind: job.QueueKind{Queue: queue, Kind: kind}, Machine: machine, Lane: lane}
 					err := s.query(ctx, `SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY jobs_ready
-						WHERE `+inReadyLine+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
+						WHERE `+inReadyPart+ofTenants(c.Tenants)+` LIMIT ? + 0)`, 1,
 						func(v []driver.Value) { r.Jobs = integer(v[0]) },
 						append(append([]any{queue, kind, machine, string(lane)}, tenantList(c.Tenants)...),
 							int64(max(1, slots[lane])))...)

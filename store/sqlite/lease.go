@@ -102,7 +102,7 @@ func (s *Store) Renew(ctx context.Context, r store.Renew) (store.Renewal, error)
 					if err != nil {
 						return err
 					}
-					a.Wishes = append(a.Wishes, store.Standing{Job: job.ID(b), Epoch: w.Epoch, Wish: w.Wish})
+					a.Wishes = append(a.Wishes, store.StandingWish{Job: job.ID(b), Epoch: w.Epoch, Wish: w.Wish})
 				}
 				return nil
 			},

@@ -257,12 +257,12 @@ func leaseWishes(w *world) {
 	_, effects := w.wishAll(job.WishCancel, jobs[0].ID)
 	equal(w, "sessions to tell", fmtIDs(effects.Held), fmtIDs([]job.ID{session}))
 	w.wish(job.WishPause, jobs[1].ID)
-	want := map[job.ID]store.Standing{
+	want := map[job.ID]store.StandingWish{
 		jobs[0].ID: {Job: jobs[0].ID, Epoch: jobs[0].Epoch, Wish: job.WishCancel},
 		jobs[1].ID: {Job: jobs[1].ID, Epoch: jobs[1].Epoch, Wish: job.WishPause},
 	}
 	for range 2 { // each renewal tells again
-		got := map[job.ID]store.Standing{}
+		got := map[job.ID]store.StandingWish{}
 		for _, s := range w.renew(session).Wishes {
 			got[s.Job] = s
 		}

@@ -130,7 +130,7 @@ func (r *reconciliation) run(ctx context.Context) error {
 
 // compare asks the machine, and ends what is unknown. alone reports whether rows can be brought up
 // to date from here.
-func (r *reconciliation) compare(ctx context.Context) (rep app.Report, alone bool, err error) {
+func (r *reconciliation) compare(ctx context.Context) (rep app.Comparison, alone bool, err error) {
 	o := r.db
 	o.Log = r.log
 	n, err := node.Open(ctx, r.dir, o)
@@ -208,13 +208,13 @@ func catchUpWith(ctx context.Context, n *node.Node, f *app.Found) error {
 
 // left reports whether something differs still, or could not be looked at. Results that belong to
 // no job are all that --end-unknown leaves.
-func (r *reconciliation) left(rep *app.Report) bool {
+func (r *reconciliation) left(rep *app.Comparison) bool {
 	return len(rep.Unread) > 0 || slices.ContainsFunc(rep.Behind, func(f app.Found) bool { return f.Became == "" }) ||
 		slices.ContainsFunc(rep.Unknown,
 			func(f app.Found) bool { return !f.Removed && !(r.endUnknown && f.Program == app.Cleaned) })
 }
 
-func (r *reconciliation) print(rep *app.Report) error {
+func (r *reconciliation) print(rep *app.Comparison) error {
 	if r.format != term.AsTable {
 		return r.format.Document(r.out, rep)
 	}

@@ -67,7 +67,7 @@ func openHouse(t *testing.T, dir string, aside ...func()) *house {
 	h.kind = app.New(app.Config{
 		Local: app.System{Host: host, Runner: suspending{launcher, aside}, Work: h.work()},
 		Files: fileslocal.FS{}, Archive: h.archive(),
-		Reconcile: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		Look: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	return h
 }

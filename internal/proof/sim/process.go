@@ -104,7 +104,7 @@ func (w *world) newProcess(name string, m *machine) *process {
 	launcher.Through(p.atRunner)
 	kind := app.New(app.Config{
 		Local: app.System{Host: host, Runner: lying{launcher, m}, Work: "/work"},
-		Files: host.Files(), Archive: "/archive", Grace: 3 * time.Second, Reconcile: time.Minute, Log: c.Log,
+		Files: host.Files(), Archive: "/archive", Grace: 3 * time.Second, Look: time.Minute, Log: c.Log,
 	})
 	c.Kinds = map[string]engine.Kind{job.KindApp: kind}
 	c.Duties = []engine.Duty{app.NewWatcher(kind, kind.Local(), c.Store, p.broker).Duty()}

@@ -31,10 +31,10 @@ var (
 // that replays it.
 func TestSeeds(t *testing.T) {
 	began, told := time.Now(), time.Now()
-	var all Report
+	var all Result
 	var broken []string
 	done := 0
-	explore(t, *first, *seeds, func(r Report) bool {
+	explore(t, *first, *seeds, func(r Result) bool {
 		done++
 		all.Jobs, all.Deaths, all.Faults = all.Jobs+r.Jobs, all.Deaths+r.Deaths, all.Faults+r.Faults
 		if len(r.Broken) > 0 {
@@ -59,10 +59,10 @@ func TestReplay(t *testing.T) {
 	if !exact {
 		t.Skip("the runtime plays dice: make sim builds one that does not")
 	}
-	runs := [2]map[uint64]Report{}
+	runs := [2]map[uint64]Result{}
 	for i := range runs {
-		runs[i] = map[uint64]Report{}
-		explore(t, *first, max(4, *seeds/10), func(r Report) bool {
+		runs[i] = map[uint64]Result{}
+		explore(t, *first, max(4, *seeds/10), func(r Result) bool {
 			runs[i][r.Seed] = r
 			return true
 		})
@@ -90,9 +90,9 @@ func TestSeed(t *testing.T) {
 
 // explore lives worlds, each in a process of its own, as many at a time as this machine has
 // processors: so that what happens in one depends on nothing but its seed.
-func explore(t *testing.T, first uint64, n int, tell func(Report) (more bool)) {
+func explore(t *testing.T, first uint64, n int, tell func(Result) (more bool)) {
 	t.Helper()
-	reports, next := make(chan Report), make(chan uint64)
+	reports, next := make(chan Result), make(chan uint64)
 	var over atomic.Bool
 	var wg sync.WaitGroup
 	for range min(runtime.NumCPU(), n) {
@@ -121,7 +121,7 @@ func explore(t *testing.T, first uint64, n int, tell func(Report) (more bool)) {
 }
 
 // child lives a world in a process of its own.
-func child(t *testing.T, seed uint64) (r Report) {
+func child(t *testing.T, seed uint64) (r Result) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestChild$", "-test.timeout=0")
@@ -129,7 +129,7 @@ func child(t *testing.T, seed uint64) (r Report) {
 	out, err := cmd.CombinedOutput()
 	line, _, _ := bytes.Cut(out, []byte{'\n'})
 	if json.Unmarshal(line, &r) != nil {
-		r = Report{Seed: seed, Broken: []string{fmt.Sprintf("the simulation itself ended: %v", err)}, Story: string(out[:min(len(out), 10_000)])}
+		r = Result{Seed: seed, Broken: []string{fmt.Sprintf("the simulation itself ended: %v", err)}, Story: string(out[:min(len(out), 10_000)])}
 	}
 	return r
 }

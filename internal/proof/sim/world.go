@@ -41,8 +41,8 @@ import (
 
 const tenant = "default"
 
-// A Report is what became of a world.
-type Report struct {
+// A Result is what became of a world.
+type Result struct {
 	Seed   uint64        `json:"seed"`
 	Jobs   int           `json:"jobs"`
 	Deaths int           `json:"deaths"`
@@ -99,7 +99,7 @@ type world struct {
 // Run lets the world of a seed live and end. For the same seed it is the same in each process that
 // has done nothing before, with GOMAXPROCS=1 and GOGC=off, and to the nanosecond where [exact] is
 // true. out, if set, is told of everything in the end.
-func Run(t *testing.T, seed uint64, out func(string)) Report {
+func Run(t *testing.T, seed uint64, out func(string)) Result {
 	t.Helper()
 	var w *world
 	virtual.Test(t, func(*testing.T) {
@@ -108,7 +108,7 @@ func Run(t *testing.T, seed uint64, out func(string)) Report {
 		w.live()
 		synctest.Wait()
 	})
-	r := Report{
+	r := Result{
 		Seed: seed, Jobs: w.ledger.jobs(), Deaths: w.deaths, Faults: w.faults,
 		Lasted: w.lines[len(w.lines)-1].at, Lines: len(w.lines), Digest: w.digest(), Broken: w.broken,
 	}

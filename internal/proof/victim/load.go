@@ -130,7 +130,7 @@ func (l *load) run(ctx context.Context, out io.Writer, dir string, o node.Option
 		return err
 	}
 	// The watcher does so once a minute.
-	if err := n.App.Sweep(ctx, n.App.Local(), n.Store); err != nil {
+	if err := n.App.RemoveLeftovers(ctx, n.App.Local(), n.Store); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "all %d jobs have ended; repaired by the sweep: %d\n", l.jobs, n.Repaired())

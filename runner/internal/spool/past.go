@@ -206,9 +206,9 @@ func (s *Spool) Forget(ctx context.Context, age time.Duration) error {
 	return nil
 }
 
-// Sweep leaves a mark, and removes the runner's folder of a job, the messages of launch k, which is
+// CleanFolder leaves a mark, and removes the runner's folder of a job, the messages of launch k, which is
 // the last one, and a folder, if one is named.
-func (s *Spool) Sweep(ctx context.Context, k runner.Key, dir, folder string) error {
+func (s *Spool) CleanFolder(ctx context.Context, k runner.Key, dir, folder string) error {
 	err := k.Check()
 	if err == nil {
 		err = s.Remember(ctx, k, dir)

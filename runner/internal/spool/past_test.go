@@ -34,7 +34,7 @@ func TestSweepWithoutRename(t *testing.T) {
 	if err := f.Put(t.Context(), s.RoomName(k, 0), strings.NewReader("ran"), files.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Sweep(t.Context(), k, "/job", ""); err != nil {
+	if err := s.CleanFolder(t.Context(), k, "/job", ""); err != nil {
 		t.Fatal(err)
 	}
 	if marked, err := s.Marks(t.Context(), k.Job); err != nil || !marked {
