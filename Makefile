@@ -62,12 +62,16 @@ check: ## While you work: vet, and the quick tests, without the race detector an
 	$(if $(TMPDIR),,$(MEMORY:%=TMPDIR=%)) CGO_ENABLED=0 GOGC=400 $(GO) test -short -ldflags='-s -w' -p 3 -parallel 4 ./...
 
 .PHONY: test
-test: deps ## Run every test under the race detector; a missing server is a failure
-	@echo "testing: eight to fifteen minutes on two cores; longer the first time, when all of it is compiled for the race detector"
+test: deps ## Run the tests of every part under the race detector; a missing server is a failure
+	@echo "testing: six to fifteen minutes on two cores; longer the first time, when all of it is compiled for the race detector"
 	$(if $(TMPDIR),,$(MEMORY:%=TMPDIR=%)) CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags='-s -w' -vet=off -p 3 -parallel 4 -timeout 40m $(LONGEST) ./...
 
+.PHONY: test-all
+test-all: ## make test, and the cases beside the main ones: after a change to what they are about, and before a merge of many changes
+	PAWL_TEST_EVERY=1 $(MAKE) --no-print-directory test
+
 .PHONY: test-long
-test-long: deps build ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
+test-long: deps build test-all ## What takes longer than a change can wait, within two hours: before a release, or after a change to what it is about
 	@echo "tests at full length: outages of minutes, long storms, large stores, all calls through a pooler"
 	PAWL_TEST_LONG=1 CGO_ENABLED=0 $(TESTS) -p 1 -timeout 60m ./internal/proof/storm ./internal/proof/crashes ./internal/proof/remote ./internal/bench/programs ./internal/cli ./runner/process ./runner/slurm ./recovery ./job/turns ./store/...
 	@echo "storms and crashes: no promise is broken while processes, networks, disks and clocks fail"

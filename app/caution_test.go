@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"io"
 	"os"
 	"path/filepath"
@@ -126,6 +127,7 @@ func TestLooksThatKill(t *testing.T) {
 // The list of what was staged lies where the program can write. What it makes of that costs
 // no more than a list of Pawl's own, and everything counts as made by the program then.
 func TestAListThatAProgramWrote(t *testing.T) {
+	testenv.Aside(t)
 	for name, script := range map[string]string{
 		"longer than any": `truncate -s 8G .pawl/job.json`,
 		"no JSON":         `echo x > .pawl/job.json`,

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -343,6 +344,7 @@ func TestLogsThatAnAttemptSpoiled(t *testing.T) {
 // Inputs are put in place anew for each attempt, whatever the one before left there. What is not in
 // the way stays.
 func TestPlacesThatAnAttemptSpoiled(t *testing.T) {
+	testenv.Aside(t)
 	for name, script := range map[string]string{
 		"a folder for a file":           `rm in place; mkdir -p in/x place/x; chmod 0 in place`,
 		"a pipe for a file":             `rm in place; mkfifo in place`,

@@ -67,6 +67,7 @@ func TestThroughMaster(t *testing.T) {
 }
 
 func TestFilesThroughMaster(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.SSHD(t, testenv.SSHOptions{Shell: "csh"})
 	m := masterOf(t, s)
 	login(t, m)

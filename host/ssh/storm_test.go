@@ -16,6 +16,7 @@ import (
 // family, do not hold up a look. They are those of the account that runs the test, so as root each
 // process of the machine may count.
 func TestLookInAStorm(t *testing.T) {
+	testenv.Aside(t)
 	testenv.Program(t, "/usr/sbin/sshd")
 	s, err := bed.StartSSHD(t.Context(), filepath.Join(t.TempDir(), "sshd"))
 	if err != nil {

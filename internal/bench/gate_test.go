@@ -9,6 +9,7 @@ import (
 )
 
 func TestBenchGate(t *testing.T) {
+	testenv.Aside(t)
 	keys := append([]string{
 		"jobs", "slots", "batch", "rounds", "most", "keys", "owners", "unlimited_jobs_per_second", "one_key_jobs_per_second", "many_keys_jobs_per_second",
 		"ratio_one_key", "ratio_many_keys", "most_running", "unlimited_jobs_per_second_rounds", "one_key_jobs_per_second_rounds",

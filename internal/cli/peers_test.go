@@ -56,6 +56,7 @@ func TestPeersWithTLS(t *testing.T) {
 // TestPeersOnAllAddresses has a machine that listens on all addresses, and is reached under the
 // name of its host.
 func TestPeersOnAllAddresses(t *testing.T) {
+	testenv.Aside(t)
 	host, err := os.Hostname()
 	if err == nil {
 		_, err = net.DefaultResolver.LookupHost(t.Context(), host)

@@ -20,6 +20,7 @@ import (
 // TestRetentionOfTwoMachines: of two machines on one database each removes its own jobs, hidden or
 // not, with their files, as soon as one of them has been told for how long jobs are kept.
 func TestRetentionOfTwoMachines(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)

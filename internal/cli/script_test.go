@@ -135,6 +135,8 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 				return os.Getuid() == 0, nil
 			case "long":
 				return testenv.Long(), nil
+			case "every":
+				return testenv.Every(), nil
 			case "namespaces": // a user may have file systems of its own
 				return exec.Command("setpriv", "--reuid=65534", "--clear-groups", "unshare", "-rm", "true").Run() == nil, nil
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,6 +47,7 @@ func (p *shell) many(n int) {
 }
 
 func TestTerminalMany(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.many(20)
@@ -86,6 +88,7 @@ func TestTerminalFailure(t *testing.T) {
 
 // The last frame does not scroll away what stands above it: it is as short as any.
 func TestTerminalLastFrame(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	name := strings.Repeat("日本", 30)

@@ -21,6 +21,7 @@ import (
 // TestUpgrade lets processes of this version and of a next one work side by side; see
 // testdata/upgrade. They are called "dev" and "next", in the list of workers as well.
 func TestUpgrade(t *testing.T) {
+	testenv.Aside(t)
 	server := testenv.Postgres(t)
 	next := filepath.Join(t.TempDir(), "pawl")
 	if err := testenv.BuildNext(t.Context(), filepath.Join("..", ".."), "cmd/pawl", next, nil); err != nil {

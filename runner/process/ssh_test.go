@@ -33,6 +33,7 @@ func TestOverSSH(t *testing.T) {
 
 // Nor who has logged in there.
 func TestOverMaster(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	m := connection.Master{

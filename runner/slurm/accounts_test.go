@@ -19,6 +19,7 @@ import (
 // came, and that a launch was canceled while it waited. While the accounts are away nothing is
 // decided.
 func TestTheQueueHasForgotten(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.Accounted(t)
 	b := newBench(t, s)
 	const hungry = `: >up; x=$(head -c 50000000 /dev/zero | tr '\0' x); while :; do sleep 0.1; done; echo "$x"`

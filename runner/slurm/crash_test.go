@@ -268,6 +268,7 @@ func (s scripts) Space(ctx context.Context, name string) (files.Space, error) {
 // Where there is no room to tell the end, nothing is started, and Probe says why. That was no run:
 // once there is room, Slurm may run it again.
 func TestNoRoomForTheEnd(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
 	small(t, full, "size=1m")
@@ -314,6 +315,7 @@ func TestNoRoomForTheEnd(t *testing.T) {
 // The name that decides takes no room but its own. A script that cannot make it has not taken the
 // launch.
 func TestNoRoomToTakeALaunch(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	small(t, b.Work, "size=1m,nr_inodes=100")
 	const mark, take = "# Which run is this?", "take() {"
@@ -640,6 +642,7 @@ func TestSrun(t *testing.T) {
 // Slurm has forgotten these jobs. The files tell enough: an end that was told, a program that is
 // lost, a launch that never began.
 func TestAfterMinJobAge(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.OwnSlurm(t)
 	conf := strings.Replace(read(s.Conf), "MinJobAge=300", "MinJobAge=2", 1)
 	if err := os.WriteFile(s.Conf, []byte(conf), 0o644); err != nil {

@@ -23,6 +23,7 @@ func exists(name string) bool { _, err := os.Stat(name); return err == nil }
 
 // All nodes of a launch are looked at: a kill returns when nothing of it is alive on any of them.
 func TestKillOnSeveralNodes(t *testing.T) {
+	testenv.Aside(t)
 	testenv.Slurm(t) // it says what is missing
 	s, err := testenv.StartApart()
 	if err != nil && os.Getenv("PAWL_TEST_REQUIRE") == "" {

@@ -31,6 +31,7 @@ END $$`
 // TestLaterColumns adds columns while a store is open, whose connections have planned their
 // statements before.
 func TestLaterColumns(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")

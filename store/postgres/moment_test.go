@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,7 @@ func (launching) Step(ctx context.Context, r *engine.Run) engine.Outcome {
 // TestLaunchesOfManyProcesses: by the database's clock no time of the length of the rate holds more
 // launches than it allows, whichever processes made them, and no moment is given to nobody.
 func TestLaunchesOfManyProcesses(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	const processes, n, most, per = 4, 80, 20, 500 * time.Millisecond
 	dsn := clocked(t)

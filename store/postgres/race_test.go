@@ -295,6 +295,7 @@ func TestOrder(t *testing.T) {
 
 // TestDeadlocks has many processes change overlapping jobs, in every way at once.
 func TestDeadlocks(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := clocked(t)
 	processes, rounds := 8, 2

@@ -23,6 +23,7 @@ import (
 
 // TestPooler has the rights of [TestStore].
 func TestPooler(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	through := testenv.Postgres(t).Pooler(t, 3, password)
 	pooled := func(dsn string) (*postgres.Store, error) {
@@ -104,6 +105,7 @@ func TestRestart(t *testing.T) {
 // nothing. It forgets those, and gives them to whoever writes next: that must be behind the cursors
 // of before.
 func TestCursorsOutliveACrash(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	server, dsn := ownServer(t)
 	s := open(t, dsn, postgres.Options{})

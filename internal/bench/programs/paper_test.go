@@ -20,6 +20,7 @@ import (
 )
 
 func TestBenchPaper(t *testing.T) {
+	testenv.Aside(t)
 	if testing.Short() {
 		t.Skip("-short: it runs a load of programs")
 	}

@@ -72,6 +72,7 @@ func gone() time.Duration {
 // A web server answers 503 until all jobs that stage from it wait, and for a while after that. They
 // wait together, for one test at a time, and all of them end well.
 func TestWithoutTheServer(t *testing.T) {
+	testenv.Aside(t)
 	p := inTrouble(t, false)
 	jobs := 100
 	if testenv.Long() {
@@ -135,6 +136,7 @@ func TestWithoutTheServer(t *testing.T) {
 // A system is disabled for a while as many jobs wait for it. What is under way is blocked, the
 // others stay where they are, and all go on after that.
 func TestWithoutTheSystem(t *testing.T) {
+	testenv.Aside(t)
 	p := inTrouble(t, true)
 	const places, ahead = 20, 40
 	jobs := 600

@@ -34,6 +34,7 @@ const small = "ssh --jobs 6 --rounds 1 --slow 3 --rtt 4ms --ends 3 --naive 4 --p
 	"--watch 300ms --fake 40 "
 
 func TestBenchSSH(t *testing.T) {
+	testenv.Aside(t)
 	keys := map[string][]string{
 		"launch": {
 			"jobs_per_second", "local_jobs_per_second", "ratio_to_local", "launches_per_second",

@@ -128,6 +128,7 @@ func TestCrashes(t *testing.T) {
 
 // TestCrashesOfThree is a short form of what "make crashes DB=postgres" does.
 func TestCrashesOfThree(t *testing.T) {
+	testenv.Aside(t)
 	seed := seedOf(t)
 	h := open(t, onPostgres(testenv.Postgres(t)))
 	strikes, points, jobs := 3, 4, 40
@@ -150,11 +151,15 @@ func TestCrashesOfThree(t *testing.T) {
 // TestCrashesOverSSH is a short form of what "make crashes DB=ssh" does: it goes to a few points,
 // which are others each time.
 func TestCrashesOverSSH(t *testing.T) {
+	testenv.Aside(t)
 	crashesElsewhere(t, overSSH(testenv.SSHD(t, testenv.SSHOptions{})))
 }
 
 // TestCrashesUnderSlurm is a short form of what "make crashes DB=slurm" does, in the same way.
-func TestCrashesUnderSlurm(t *testing.T) { crashesElsewhere(t, underSlurm(testenv.OwnSlurm(t))) }
+func TestCrashesUnderSlurm(t *testing.T) {
+	testenv.Aside(t)
+	crashesElsewhere(t, underSlurm(testenv.OwnSlurm(t)))
+}
 
 // some returns n of the points, and all of them in the long tests.
 func some(seed uint64, points []string, n int) []string {

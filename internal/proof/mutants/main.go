@@ -148,7 +148,7 @@ func (b *bench) test(ctx context.Context, t guards.Tests, without string) (faile
 	defer stop()
 	cmd := exec.CommandContext(ctx, bin, "-test.run", t.Run, "-test.failfast", "-test.timeout", limit.String())
 	cmd.Dir = filepath.FromSlash(t.Package)
-	cmd.Env = append(os.Environ(), "PAWL_WITHOUT="+without, "PAWL_TEST_REQUIRE=1")
+	cmd.Env = append(os.Environ(), "PAWL_WITHOUT="+without, "PAWL_TEST_REQUIRE=1", "PAWL_TEST_EVERY=1")
 	output, err = cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

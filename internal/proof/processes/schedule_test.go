@@ -124,6 +124,7 @@ func dueTimes(t *testing.T, p *process, name string) (due []string, err error) {
 // TestSchedulePausedSideBySide: while two processes run, a schedule is paused and resumed, which a
 // third one wishes. Nothing of the pause is submitted, then or later, and all else once.
 func TestSchedulePausedSideBySide(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := shared(t)
 	for range 2 {
@@ -180,6 +181,7 @@ func TestSchedulePausedSideBySide(t *testing.T) {
 // TestScheduleAfterAllWereDown: both processes of a database die, and others come when due times
 // were missed. Each of these has the jobs that its schedule says, once, and so have those after it.
 func TestScheduleAfterAllWereDown(t *testing.T) {
+	testenv.Aside(t)
 	if dsn := os.Getenv(processVariable); dsn != "" {
 		p := join(t, dsn, service.Config{Options: engine.Options{Lease: 3 * time.Second}}, nil)
 		service.Handle(p.Service, "tick", tick)

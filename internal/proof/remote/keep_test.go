@@ -65,6 +65,7 @@ func (w *world) gone(s *testenv.SSH, back func(), ids ...job.ID) {
 // Jobs are deleted while their system is away. Their folders go when it is back, also if the
 // service was stopped meanwhile.
 func TestDeleteAway(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

@@ -59,6 +59,7 @@ func TestReboot(t *testing.T) {
 // The machine is started anew at any byte of a job. The job finishes, or it is lost: it is never
 // launched twice in one attempt, and never a success without its result.
 func TestRebootAnywhere(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{Boots: true})
 	w := open(t)

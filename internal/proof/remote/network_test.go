@@ -114,6 +114,7 @@ func TestCutInput(t *testing.T) {
 
 // What is sent arrives late.
 func TestLatency(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

@@ -57,6 +57,7 @@ func sent(p *testenv.Proxy, do func()) float64 {
 
 // An input of many jobs is sent once. Each of them has a file of its own, which it may write to.
 func TestSharedInput(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

@@ -17,6 +17,7 @@ import (
 // Two systems: one is reached directly, the other through a jump host. Both keys on the way are
 // verified. What a job of the first leaves is the input of one of the second.
 func TestTwoSystems(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	gate, near := testenv.SSHD(t, testenv.SSHOptions{}), testenv.SSHD(t, testenv.SSHOptions{})
 	far := testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"})

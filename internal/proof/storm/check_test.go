@@ -394,6 +394,7 @@ var looks = map[string]func(*testing.T, *world){
 
 // TestTheCheckSeesWhatIsBrokenOnAServer looks at what there is on a server alone.
 func TestTheCheckSeesWhatIsBrokenOnAServer(t *testing.T) {
+	testenv.Aside(t)
 	server := testenv.Postgres(t)
 	sound := func(t *testing.T) *world {
 		w := &world{said: nil}

@@ -13,6 +13,7 @@ import (
 // TestServerCrashes has one of the server's processes crash, after which the server ends all others
 // and recovers.
 func TestServerCrashes(t *testing.T) {
+	testenv.Aside(t)
 	testenv.Postgres(t) // skips where there is none
 	server, err := testenv.StartPostgres(t.Context())
 	must(t, err)

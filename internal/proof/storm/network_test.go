@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 // TestNetworkThatHangs: a way is there again, and sound, when the process that hung is gone.
 func TestNetworkThatHangs(t *testing.T) {
+	testenv.Aside(t)
 	if testing.Short() {
 		t.Skip("it builds toxiproxy")
 	}

@@ -105,6 +105,7 @@ func hold(t *testing.T, s *Server, dsn string) {
 }
 
 func TestKillDemoteAndStart(t *testing.T) {
+	Aside(t)
 	Postgres(t) // skips where there is none
 	s, err := StartPostgres(t.Context())
 	if err != nil {
@@ -147,6 +148,7 @@ func TestKillDemoteAndStart(t *testing.T) {
 // A test process that is killed takes its server along, and the next one removes the server's
 // folder.
 func TestServerDiesWithItsProcess(t *testing.T) {
+	Aside(t)
 	Postgres(t) // skips where there is none
 	tmp := t.TempDir()
 	for dir := tmp; dir != "/" && strings.Contains(dir, "Test"); dir = filepath.Dir(dir) {
@@ -279,6 +281,7 @@ func TestPostgresBin(t *testing.T) {
 }
 
 func TestFailedStartSaysWhy(t *testing.T) {
+	Aside(t)
 	Postgres(t) // skips where there is none
 	s, err := StartPostgres(t.Context())
 	if err != nil {

@@ -61,6 +61,19 @@ func (s *shared) stop() {
 // test-long` do: PAWL_TEST_LONG is set in the environment. Otherwise they show the same with less.
 func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
 
+// Every reports whether tests run that `make test` leaves out, as in `make test-all`:
+// PAWL_TEST_EVERY or PAWL_TEST_LONG is set in the environment.
+func Every() bool { return Long() || os.Getenv("PAWL_TEST_EVERY") != "" }
+
+// Aside skips a test that `make test` leaves out, see [Every]. Such a test takes long, and what it
+// is about is shown by another test in the main case: this one has a case beside it, or the whole.
+func Aside(t testing.TB) {
+	t.Helper()
+	if !Every() {
+		t.Skip("make test-all runs it: PAWL_TEST_EVERY is not set")
+	}
+}
+
 // Draws says how often package rapid draws what is drawn at random, in most tests and in long ones.
 // -rapid.checks says another number. It is called by TestMain.
 func Draws(most, long int) {
