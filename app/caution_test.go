@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/files"

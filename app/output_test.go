@@ -2,13 +2,14 @@ package app_test
 
 import (
 	"encoding/json"
-	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 
 	"github.com/google/go-cmp/cmp"
 

@@ -173,7 +173,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 		x.silent = false
 		x.kind.cfg.Log.Info("ends are watched again", "watch", x.sys.Watch)
 	}
-	x.tidy(ctx)
+	x.leftovers(ctx)
 	x.compare(ctx)
 	tick := time.NewTicker(cfg.Look)
 	defer tick.Stop()
@@ -228,7 +228,7 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx, x.all()); err != nil {
 				return err
 			}
-			x.tidy(ctx)
+			x.leftovers(ctx)
 			if behind, unknown := x.Differ(); behind+unknown > 0 {
 				x.compare(ctx)
 			}
@@ -504,8 +504,8 @@ func (w *Watcher) Differ() (behind, unknown int) {
 	return 0, 0
 }
 
-// tidy removes what is left behind. The next one does what this one cannot do.
-func (x *watch) tidy(ctx context.Context) {
+// leftovers removes what is left behind. The next one does what this one cannot do.
+func (x *watch) leftovers(ctx context.Context) {
 	if err := x.kind.RemoveLeftovers(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
 		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
 	}

@@ -2,13 +2,14 @@ package cli
 
 import (
 	"fmt"
-	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"

@@ -2,12 +2,13 @@ package postgres_test
 
 import (
 	"context"
-	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 
 	"github.com/jackc/pgx/v5"
 

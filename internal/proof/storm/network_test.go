@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // TestNetworkThatHangs: a way is there again, and sound, when the process that hung is gone.

@@ -206,8 +206,8 @@ func (s *Spool) Forget(ctx context.Context, age time.Duration) error {
 	return nil
 }
 
-// CleanFolder leaves a mark, and removes the runner's folder of a job, the messages of launch k, which is
-// the last one, and a folder, if one is named.
+// CleanFolder leaves a mark, and removes the runner's folder of a job, the messages of launch k,
+// which is the last one, and a folder, if one is named.
 func (s *Spool) CleanFolder(ctx context.Context, k runner.Key, dir, folder string) error {
 	err := k.Check()
 	if err == nil {
