@@ -323,11 +323,14 @@ func (s *systems) lookWhile(ctx context.Context, y *system, watch string, held *
 		}
 	}()
 	sys, err := s.System(ctx, s.tenant, watch)
-	if err != nil {
-		return err
+	if err == nil {
+		*told = false
+		err = s.watcher(sys).Duty().Run(ctx, held)
 	}
-	*told = false
-	return s.watcher(sys).Duty().Run(ctx, held)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the document has changed: that is no trouble
+	}
+	return err
 }
 
 // follow reads the documents of systems whenever one has changed, until ctx ends.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pawl-jobs/pawl/client"
 	"github.com/pawl-jobs/pawl/engine"
@@ -32,7 +34,7 @@ func cancelCommand() *cobra.Command {
 	force := false
 	cmd := wishCommand(wish{job.WishCancel, cancelWait, &force, service.ActCancel, []job.Filter{target.LivingJobs}},
 		"Cancel jobs",
-		`Cancel ends a job and returns when nothing of it runs any more. Where its program may run on a machine that
+		`Cancel ends jobs, and returns when nothing of them runs any more. Where a program may run on a machine that
 does not answer, that is when the machine answers again. With --force it waits 10 seconds for that,
 and then gives the job up: it ends, ABANDONED, although its program may still run.`,
 		`  pawl cancel slow
@@ -84,7 +86,7 @@ func (w *wish) ask(ctx context.Context, c *client.Client, id job.ID) (v service.
 func wishCommand(w wish, short, long, example string) *cobra.Command {
 	var b Bulk
 	cmd := &cobra.Command{
-		Use:   string(w.Wish) + " [JOB]",
+		Use:   string(w.Wish) + " [JOB]...",
 		Short: short,
 		Long: long + `
 
@@ -92,14 +94,18 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 
 ` + target.JobRule + "\n\n" + BulkRule,
 		Example:           example,
-		Args:              b.Args(1),
-		ValidArgsFunction: target.CompleteOne(w.fit...),
+		Args:              b.Args(math.MaxInt),
+		ValidArgsFunction: target.CompleteJobs(w.fit...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.Run(cmd, service.Bulk{Action: w.action, Force: w.forced()})
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
-				return w.do(ctx, cmd, at, v)
+			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+				named, err := lookUp(ctx, at, args)
+				if err != nil {
+					return err
+				}
+				return w.do(ctx, cmd, at, named)
 			})(cmd, args)
 		},
 	}
@@ -107,29 +113,116 @@ While a process runs jobs in the folder, that process is asked to do it; otherwi
 	return cmd
 }
 
-// do makes the wish of a job, waits, and says what has become of it.
-func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
-	id := v.ID
-	if err := at.MakeWritable(ctx, node.Options{Options: engine.Options{Only: []job.ID{id}}}); err != nil {
+// lookUp finds the jobs that refs name. It is an error if one is not there.
+func lookUp(ctx context.Context, at *target.Target, refs []string) ([]service.View, error) {
+	named := make([]service.View, len(refs))
+	for i, ref := range refs {
+		var err error
+		if named[i], err = at.Lookup(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	return named, nil
+}
+
+// askedAtOnce is of how many jobs a command waits for the end of a wish at a time.
+const askedAtOnce = 16
+
+// do makes the wish of jobs, side by side, waits, and says what has become of each.
+func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, named []service.View) error {
+	ids := make([]job.ID, len(named))
+	for i := range named {
+		ids[i] = named[i].ID
+	}
+	if err := at.MakeWritable(ctx, node.Options{Options: engine.Options{Only: ids}}); err != nil {
 		return err
 	}
-	ask := func() (service.View, bool, error) { return w.ask(ctx, at.Client, id) }
-	if at.Node != nil {
-		ask = func() (service.View, bool, error) { return wishHere(ctx, at.Node, id, w) }
+	waiting, end, err := w.lookAfter(ctx, at.Node, ids)
+	if err != nil {
+		return err
 	}
-	waiting, over := context.WithCancel(ctx)
+	var saying sync.Mutex
+	left, errs := false, make([]error, len(named), len(named)+1)
+	var asking errgroup.Group
+	asking.SetLimit(askedAtOnce)
+	for i := range named {
+		asking.Go(func() error {
+			now, obeyed, err := w.one(waiting, cmd, at, &named[i])
+			saying.Lock()
+			defer saying.Unlock()
+			if err != nil && waiting.Err() == nil {
+				errs[i] = err
+				return nil
+			}
+			left = left || !obeyed
+			w.say(cmd, at, ids[i], &now, obeyed)
+			return nil
+		})
+	}
+	_ = asking.Wait()
+	if err := errors.Join(append(errs, end())...); err != nil || !left {
+		return err
+	}
+	return term.Exit(term.ExitLeft)
+}
+
+// lookAfter lets this process look after jobs, and after no others, if it has the folder and what
+// runs of them has to be found out first. It does so until end is called. waiting ends when it can
+// do so no longer.
+func (w *wish) lookAfter(ctx context.Context, n *node.Node, ids []job.ID) (waiting context.Context, end func() error,
+	err error,
+) {
+	needed := false
+	for _, id := range ids {
+		if n == nil || needed {
+			break
+		}
+		j, err := n.Job(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		held := j.Custody == job.Worker || j.Custody == job.Monitor // by a process that has died
+		needed = held || j.Live && w.Wish != job.WishResume
+	}
+	if !needed {
+		return ctx, func() error { return nil }, nil
+	}
+	// The jobs are taken from the process that had them, what their programs have been doing since
+	// then is found out, and the wish is carried out on them.
+	running, stop := context.WithCancel(ctx)
+	waiting, giveUp := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Run(running)
+		giveUp()
+	}()
+	return waiting, func() error {
+		stop()
+		return <-ended
+	}, nil
+}
+
+// one makes the wish of a job and waits. While it waits, it says by what the job is blocked.
+func (w *wish) one(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) (now service.View,
+	obeyed bool, err error,
+) {
+	following, over := context.WithCancel(ctx)
 	var blocks sync.WaitGroup
-	blocks.Go(func() { w.tellBlocks(waiting, cmd.ErrOrStderr(), at.Client, v) })
-	now, obeyed, err := ask()
+	if !term.Quiet(cmd) {
+		blocks.Go(func() { w.tellBlocks(following, cmd.ErrOrStderr(), at.Client, v) })
+	}
+	now, obeyed, err = w.ask(ctx, at.Client, v.ID)
 	over()
 	blocks.Wait()
+	return now, obeyed, err
+}
+
+// say says what has become of a job.
+func (w *wish) say(cmd *cobra.Command, at *target.Target, id job.ID, now *service.View, obeyed bool) {
 	out := cmd.OutOrStdout()
 	switch {
-	case err != nil && ctx.Err() != nil, err == nil && !obeyed:
+	case !obeyed:
 		fmt.Fprintf(out, "job %s: %s is asked for; %s carries it out\n", id, w.Wish, at.Who())
-		return term.Exit(term.ExitLeft)
-	case err != nil:
-		return err
 	case w.Wish == job.WishPause && now.State == job.Running:
 		fmt.Fprintf(out, "job %s (%s): %s, its program is suspended\n", now.Name, id, now.State)
 	case now.Code == job.Abandoned:
@@ -137,10 +230,9 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, v 
 	default:
 		fmt.Fprintf(out, "job %s (%s): %s\n", now.Name, id, now.State)
 	}
-	if w.Wish == job.WishResume && at.Node != nil && !now.State.Terminal() {
+	if obeyed && w.Wish == job.WishResume && at.Node != nil && !now.State.Terminal() {
 		fmt.Fprintln(out, term.Typed(cmd, unserved(now.Program(), now.Kind)))
 	}
-	return nil
 }
 
 // tellBlocks says of a job by what it is blocked, until ctx ends: the wish waits for the end of
@@ -166,39 +258,10 @@ func unserved(program bool, kind string) string {
 	return "no program runs in this folder now: start the one that handles " + kind
 }
 
-// wishHere makes a wish in this process, which carries it out and runs no other job.
-func wishHere(ctx context.Context, n *node.Node, id job.ID, w *wish) (v service.View, obeyed bool, err error) {
-	j, err := n.Job(ctx, id)
-	if err != nil {
-		return v, false, err
-	}
-	held := j.Custody == job.Worker || j.Custody == job.Monitor // by a process that has died
-	if !held && (!j.Live || w.Wish == job.WishResume) {
-		return w.ask(ctx, n.Client(), id) // nothing of it runs
-	}
-	// The job is taken from the process that had it, what its program has been doing since then is
-	// found out, and the wish is carried out on it.
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	waiting, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	ended := make(chan error, 1)
-	go func() {
-		ended <- n.Run(running)
-		giveUp()
-	}()
-	v, obeyed, err = w.ask(waiting, n.Client(), id)
-	stop()
-	if broke := <-ended; broke != nil {
-		return v, false, broke
-	}
-	return v, obeyed, err
-}
-
 func resubmitCommand() *cobra.Command {
 	var b Bulk
 	cmd := &cobra.Command{
-		Use:   "resubmit [JOB]",
+		Use:   "resubmit [JOB]...",
 		Short: "Submit the requests of jobs once more",
 		Long: `Resubmit makes a new job of a job's request, as it was given. It does not run it:
 the process that runs jobs in the folder does, or the next one.
@@ -206,33 +269,21 @@ the process that runs jobs in the folder does, or the next one.
 ` + target.JobRule + "\n\n" + BulkRule,
 		Example: `  pawl resubmit wordcount
   pawl resubmit --filter 'state=FAILED created>24h' --dry-run`,
-		Args:              b.Args(1),
-		ValidArgsFunction: target.CompleteJob,
+		Args:              b.Args(math.MaxInt),
+		ValidArgsFunction: target.CompleteJobs(nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return b.Run(cmd, service.Bulk{Action: service.ActResubmit})
 			}
-			return target.WithJob(func(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) error {
-				if err := at.MakeWritable(ctx, node.Options{}); err != nil {
-					return err
+			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
+				named, err := lookUp(ctx, at, args)
+				if err == nil {
+					err = at.MakeWritable(ctx, node.Options{})
 				}
-				again, err := at.Resubmit(ctx, v.ID)
-				if err != nil {
-					return err
+				for i := 0; err == nil && i < len(named); i++ {
+					err = resubmit(ctx, cmd, at, named[i].ID)
 				}
-				out := cmd.OutOrStdout()
-				if term.Quiet(cmd) {
-					fmt.Fprintln(out, again.ID)
-					return nil
-				}
-				fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
-				switch {
-				case at.Node != nil:
-					fmt.Fprintln(out, term.Typed(cmd, unserved(again.Program(), again.Kind)))
-				case again.Program():
-					fmt.Fprintf(out, "%s runs it\n", at.Who())
-				}
-				return nil
+				return err
 			})(cmd, args)
 		},
 	}
@@ -242,3 +293,24 @@ the process that runs jobs in the folder does, or the next one.
 
 // errNoChoice says that a command was given neither jobs nor a filter.
 var errNoChoice = errors.New("no jobs are chosen: name one, or choose with --filter")
+
+// resubmit submits the request of a job once more, and says so.
+func resubmit(ctx context.Context, cmd *cobra.Command, at *target.Target, id job.ID) error {
+	again, err := at.Resubmit(ctx, id)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if term.Quiet(cmd) {
+		fmt.Fprintln(out, again.ID)
+		return nil
+	}
+	fmt.Fprintf(out, "job %s (%s) submitted\n", again.Name, again.ID)
+	switch {
+	case at.Node != nil:
+		fmt.Fprintln(out, term.Typed(cmd, unserved(again.Program(), again.Kind)))
+	case again.Program():
+		fmt.Fprintf(out, "%s runs it\n", at.Who())
+	}
+	return nil
+}
