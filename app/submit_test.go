@@ -211,20 +211,23 @@ func (l *silentLauncher) Settle(ctx context.Context, k runner.Key, dir string) (
 // TestCancelOfASilentLaunch: where it cannot be found out whether a program was started, a cancel
 // asks once more, and waits for the trouble's end like the job.
 func TestCancelOfASilentLaunch(t *testing.T) {
+	var h *house
 	var first runner.Handle
+	begun := filepath.Join(t.TempDir(), "begun")
 	l := &silentLauncher{}
 	l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 		var err error
 		if first, err = l.Runner.Launch(ctx, k, p); err != nil {
 			return first, err
 		}
+		h.poll("the program", func() bool { return exists(begun) })
 		return first, &host.Trouble{Code: job.HostUnreachable, Err: errors.New("cut off")}
 	}
-	h := open(t, func(p *parts) {
+	h = open(t, func(p *parts) {
 		l.Runner = p.Local.Runner.(*process.Runner)
 		p.Local.Runner = l
 	})
-	id := h.submit(shell("exec sleep 1000"))
+	id := h.submit(scripted(`: > "$0"; exec sleep 1000`, begun))
 	g := h.blocked(1)
 	if _, err := h.svc.Cancel(h.ctx, id); err != nil {
 		t.Fatal(err)
