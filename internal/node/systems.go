@@ -328,7 +328,7 @@ func (s *systems) lookWhile(ctx context.Context, y *system, watch string, held *
 		err = s.watcher(sys).Duty().Run(ctx, held)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the document has changed: that is no trouble
+		return nil // the document has changed: that is no trouble
 	}
 	return err
 }
