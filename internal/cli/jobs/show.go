@@ -95,7 +95,8 @@ func printJob(out io.Writer, v *service.View, remedy, all string) error {
 	}
 	row("created", v.Created.Local().Format(time.RFC3339))
 	if v.Ran != nil && (!v.Program() || v.Result == nil) { // else the result has both
-		row("started", fmt.Sprintf("%s, and has run for %s", v.Started.Local().Format(time.RFC3339), live.Spent(time.Duration(*v.Ran))))
+		row("started", fmt.Sprintf("%s, and has run for %s", v.Started.Local().Format(time.RFC3339),
+			live.Spent(time.Duration(*v.Ran))))
 	}
 	if !v.Ended.IsZero() {
 		row("ended", fmt.Sprintf("%s, after %s", v.Ended.Local().Format(time.RFC3339),

@@ -129,7 +129,10 @@ func child(t *testing.T, seed uint64) (r Result) {
 	out, err := cmd.CombinedOutput()
 	line, _, _ := bytes.Cut(out, []byte{'\n'})
 	if json.Unmarshal(line, &r) != nil {
-		r = Result{Seed: seed, Broken: []string{fmt.Sprintf("the simulation itself ended: %v", err)}, Story: string(out[:min(len(out), 10_000)])}
+		r = Result{
+			Seed: seed, Broken: []string{fmt.Sprintf("the simulation itself ended: %v", err)},
+			Story: string(out[:min(len(out), 10_000)]),
+		}
 	}
 	return r
 }
