@@ -219,8 +219,8 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 	}
 }
 
-// An archive of which nobody hears that it was published, and a worker that dies when it has found
-// that in the next attempt: the results of the one attempt are not taken for those of the other.
+// Nobody hears that an archive was published, and the worker of the next attempt dies when it has
+// found that. The results of the one attempt are not taken for those of the other.
 func TestArchiveOfAnEarlierAttempt(t *testing.T) {
 	f := &oblivious{FS: filesfake.New()}
 	h := open(t, func(p *parts) { p.Files = f })

@@ -164,8 +164,8 @@ case $0 in 2:*) [ $PAWL_ATTEMPT = 1 ] && exit 1;; esac
 case $0 in *runs) read line < "$1";; failed|deleted) exit 3;; esac`
 
 // After a restore of the database no program is launched that has been launched before, wherever
-// its job stood when the database was saved and whatever became of it since; what runs is taken
-// over, and what has ended is told of.
+// its job stood when the database was saved and whatever became of it since. Programs that run are
+// taken over, and ends are told.
 func TestRestore(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testRestore(t, sqliteFolder{}) })
 	t.Run("postgres", func(t *testing.T) {

@@ -34,6 +34,17 @@ func (l *launcher) Launch(ctx context.Context, k runner.Key, p runner.Plan) (run
 	return l.Runner.Launch(ctx, k, p)
 }
 
+// begin launches a program and waits until it has made the file begun.
+func (l *launcher) begin(ctx context.Context, h *house, k runner.Key, p runner.Plan, begun string) (runner.Handle,
+	error,
+) {
+	launched, err := l.Runner.Launch(ctx, k, p)
+	if err == nil {
+		h.poll("the program", func() bool { return exists(begun) })
+	}
+	return launched, err
+}
+
 // launching replaces the first launch.
 func launching(l *launcher) func(*parts) {
 	return func(p *parts) {
@@ -112,10 +123,9 @@ func TestLaunchOfADeadWorker(t *testing.T) {
 		l := &launcher{}
 		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 			var err error
-			if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+			if first, err = l.begin(ctx, h, k, p, begun); err != nil {
 				return first, err
 			}
-			h.poll("the program", func() bool { return exists(begun) })
 			panic(death{})
 		}
 		h = open(t, launching(l))
@@ -173,10 +183,9 @@ func TestLaunchOfADeadWorker(t *testing.T) {
 		l := &launcher{}
 		l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 			var err error
-			if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+			if first, err = l.begin(ctx, h, k, p, begun); err != nil {
 				return first, err
 			}
-			h.poll("the program", func() bool { return exists(begun) })
 			if _, err := h.svc.Cancel(h.ctx, k.Job); err != nil {
 				h.Error(err)
 			}
@@ -217,10 +226,9 @@ func TestCancelOfASilentLaunch(t *testing.T) {
 	l := &silentLauncher{}
 	l.launch = func(ctx context.Context, k runner.Key, p runner.Plan) (runner.Handle, error) {
 		var err error
-		if first, err = l.Runner.Launch(ctx, k, p); err != nil {
+		if first, err = l.begin(ctx, h, k, p, begun); err != nil {
 			return first, err
 		}
-		h.poll("the program", func() bool { return exists(begun) })
 		return first, &host.Trouble{Code: job.HostUnreachable, Err: errors.New("cut off")}
 	}
 	h = open(t, func(p *parts) {

@@ -104,8 +104,8 @@ func TestNoWeb(t *testing.T) {
 	}
 }
 
-// A connection that breaks off in the middle of a file blocks the job, and what has come of the
-// file is not taken for it.
+// A connection that breaks off in the middle of a file blocks the job. The part of the file is not
+// taken for the file.
 func TestTransferInterrupted(t *testing.T) {
 	h := open(t)
 	var up atomic.Bool

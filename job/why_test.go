@@ -45,8 +45,20 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Waiting, job.Gate)}, true, "waits for its turn" + since},
 		{job.Job{Kind: "app", Place: place(job.SubmittingJob, job.Gate), Message: "waits for its moment", Due: now.Add(time.Minute)}, true, "waits for its moment," + since + ", due in 1m0s"},
 		{job.Job{Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away"}, true, "blocked by TASK_BLOCKED: away," + since},
-		{job.Job{Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away", Wish: job.WishCancel}, true, "cannot be canceled yet: blocked by TASK_BLOCKED: away," + since},
-		{job.Job{Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away", Wish: job.WishPause}, true, "cannot be paused yet: blocked by TASK_BLOCKED: away," + since},
+		{
+			job.Job{
+				Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away",
+				Wish: job.WishCancel,
+			},
+			true, "cannot be canceled yet: blocked by TASK_BLOCKED: away," + since,
+		},
+		{
+			job.Job{
+				Kind: "app", Place: place(job.Blocked, job.Recovery), Code: job.TaskBlocked, Message: "away",
+				Wish: job.WishPause,
+			},
+			true, "cannot be paused yet: blocked by TASK_BLOCKED: away," + since,
+		},
 		{job.Job{Kind: "app", Place: place(job.Paused, job.User), Message: "paused by ada"}, false, "paused by ada"},
 		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
 	} {

@@ -235,8 +235,7 @@ var modelled struct {
 	name string
 }
 
-// model returns the name of a database that is furnished, of which others are copies: a copy is
-// made in a tenth of the time.
+// model returns the name of a furnished database. A copy of it is made in a tenth of the time.
 func model(t *testing.T, server *testenv.Server) string {
 	t.Helper()
 	modelled.Lock()

@@ -125,10 +125,10 @@ func lookUp(ctx context.Context, at *target.Target, refs []string) ([]service.Vi
 	return named, nil
 }
 
-// askedAtOnce is of how many jobs a command waits for the end of a wish at a time.
+// askedAtOnce is for how many jobs a command waits at a time.
 const askedAtOnce = 16
 
-// do makes the wish of jobs, side by side, waits, and says what has become of each.
+// do makes the wish of jobs, side by side, and waits. It says how each one stands then.
 func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, named []service.View) error {
 	ids := make([]job.ID, len(named))
 	for i := range named {
@@ -150,12 +150,14 @@ func (w *wish) do(ctx context.Context, cmd *cobra.Command, at *target.Target, na
 			now, obeyed, err := w.one(waiting, cmd, at, &named[i])
 			saying.Lock()
 			defer saying.Unlock()
-			if err != nil && waiting.Err() == nil {
+			switch stopped := waiting.Err() != nil; {
+			case stopped && ctx.Err() == nil: // this process can look after them no longer: end has the error
+			case err != nil && !stopped:
 				errs[i] = err
-				return nil
+			default:
+				left = left || !obeyed
+				w.say(cmd, at, ids[i], &now, obeyed)
 			}
-			left = left || !obeyed
-			w.say(cmd, at, ids[i], &now, obeyed)
 			return nil
 		})
 	}
@@ -202,7 +204,7 @@ func (w *wish) lookAfter(ctx context.Context, n *node.Node, ids []job.ID) (waiti
 	}, nil
 }
 
-// one makes the wish of a job and waits. While it waits, it says by what the job is blocked.
+// one makes the wish of a job and waits. Meanwhile it says what blocks the job.
 func (w *wish) one(ctx context.Context, cmd *cobra.Command, at *target.Target, v *service.View) (now service.View,
 	obeyed bool, err error,
 ) {
@@ -217,7 +219,7 @@ func (w *wish) one(ctx context.Context, cmd *cobra.Command, at *target.Target, v
 	return now, obeyed, err
 }
 
-// say says what has become of a job.
+// say says how a job stands after the wish.
 func (w *wish) say(cmd *cobra.Command, at *target.Target, id job.ID, now *service.View, obeyed bool) {
 	out := cmd.OutOrStdout()
 	switch {
@@ -235,8 +237,7 @@ func (w *wish) say(cmd *cobra.Command, at *target.Target, id job.ID, now *servic
 	}
 }
 
-// tellBlocks says of a job by what it is blocked, until ctx ends: the wish waits for the end of
-// that.
+// tellBlocks says what blocks a job, until ctx ends. The wish waits for the end of that.
 func (w *wish) tellBlocks(ctx context.Context, out io.Writer, c *client.Client, v *service.View) {
 	for e, err := range c.Events(ctx, client.EventQuery{Job: v.ID, Follow: true}) {
 		if err != nil {

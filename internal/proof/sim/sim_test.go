@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 2, "how many worlds TestSeeds tries")
+	seeds = flag.Int("seeds", 4, "how many worlds TestSeeds tries")
 	first = flag.Uint64("first", 1, "the seed of the first of them")
 	stop  = flag.Bool("stop", false, "stop at the first world that breaks a promise")
 	seed  = flag.Uint64("seed", 0, "the seed of the one world of TestSeed")

@@ -65,8 +65,8 @@ func Long() bool { return os.Getenv("PAWL_TEST_LONG") != "" }
 // PAWL_TEST_EVERY or PAWL_TEST_LONG is set in the environment.
 func Every() bool { return Long() || os.Getenv("PAWL_TEST_EVERY") != "" }
 
-// Aside skips a test that `make test` leaves out, see [Every]. Such a test takes long, and what it
-// is about is shown by another test in the main case: this one has a case beside it, or the whole.
+// Aside skips a test that `make test` leaves out, see [Every]. Such a test takes long. Another test
+// shows the main case, and this one adds a case to it, or shows the whole.
 func Aside(t testing.TB) {
 	t.Helper()
 	if !Every() {
