@@ -2,6 +2,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -145,9 +146,14 @@ func lease(f *os.File) error {
 
 func fill(ctx context.Context, f *os.File, r io.Reader, o files.PutOptions) error {
 	var err error
-	if p, ok := r.(files.Poured); ok {
-		err = p.Pour(f)
-	} else {
+	switch r := r.(type) {
+	case files.Poured:
+		err = r.Pour(f)
+	case *strings.Reader: // what is in memory needs no buffer, and nobody waits for it
+		_, err = r.WriteTo(f)
+	case *bytes.Reader:
+		_, err = r.WriteTo(f)
+	default:
 		_, err = io.Copy(f, files.ContextReader(ctx, r))
 	}
 	if err != nil {
