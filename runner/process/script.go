@@ -33,6 +33,6 @@ func (r *Runner) script(k runner.Key, p runner.Plan, token string, booted time.T
 	if err != nil {
 		return "", err
 	}
-	own := fmt.Sprintf("name=%s\nbooted=%d.%03d\n", runner.EndName(k, 0), booted.Unix(), booted.Nanosecond()/1e6)
+	own := fmt.Sprintf("self=$0\nname=%s\nbooted=%d.%03d\n", runner.EndName(k, 0), booted.Unix(), booted.Nanosecond()/1e6)
 	return r.Head(k, token, locks) + own + telling + spool.MakeRoom + take + spool.Stay + tail, nil
 }

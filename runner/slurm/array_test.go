@@ -67,6 +67,10 @@ func (b bench) ended(t *testing.T, o task) runner.Status {
 	defer cancel()
 	if !testenv.Until(ctx, func() bool {
 		s = b.status(t, o.handle)
+		if strings.Contains(s.Reason, "launch failed requeued held") { // Slurm does so where a node is too busy
+			_, _ = b.slurm.Do(t.Context(), "scontrol", "release", idOf(t, b, o.handle))
+			b.slurm.Resume(t.Context())
+		}
 		return s.State == runner.Ended || s.State == runner.Lost
 	}) {
 		queue, _ := b.slurm.Do(context.Background(), "squeue")

@@ -19,8 +19,9 @@ import (
 
 // Kill ends what is left of a launch. One that waits is revoked, and canceled. One that runs gets
 // SIGTERM, with all its steps. Then its script is told to end it by force: the script knows all of
-// it by its marks, while Slurm may not. Only if the script does not do so within [Config.Patience],
-// all get SIGKILL from Slurm. The script does not outlive that, and Kill itself tells the end.
+// it by its marks, while Slurm may not. Where Slurm keeps all of it in a control group, or if the
+// script does not do so within [Config.Patience], all get SIGKILL from Slurm. The script does not
+// outlive that, and Kill itself tells the end.
 func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration) error {
 	l, err := r.find(h)
 	if err != nil {
@@ -146,13 +147,18 @@ func (r *Runner) again(ctx context.Context, l *launch) (bool, error) {
 
 // force has a launch end by force: by its script, or by Slurm.
 func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
-	if bySlurm {
+	run, err := r.Newest(ctx, l.Key)
+	if err != nil {
+		return err
+	}
+	taken, _, err := r.Room(ctx, l.Key, run)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if t, _ := taken.Taker(); bySlurm || len(t.Rest) > 5 && t.Rest[5] == script.BySlurm {
 		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
 	}
-	run, err := r.Newest(ctx, l.Key)
-	if err == nil {
-		err = r.FS.Put(ctx, script.Order(r.RoomName(l.Key, run)), strings.NewReader(""), files.PutOptions{})
-	}
+	err = r.FS.Put(ctx, script.Order(r.RoomName(l.Key, run)), strings.NewReader(""), files.PutOptions{})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/runnertest"
 )
 
 // stays is a program that ignores SIGTERM, with a part in another session, where Slurm does not
@@ -48,6 +49,37 @@ func TestKillOnSeveralNodes(t *testing.T) {
 	if e := b.status(t, h).End; e == nil || !e.Asked {
 		t.Errorf("its end: %+v", e)
 	}
+}
+
+// Where Slurm keeps the processes of a job in a control group, it ends them by force: the script has
+// nothing beside the program, and looks for what that left only if the group has something left.
+func TestControlGroup(t *testing.T) {
+	looks := filepath.Join(t.TempDir(), "looks")
+	b := newBench(t, testenv.GroupedSlurm(t), wrapped(t, "grep", `echo >>`+looks+`; exec %s "$@"`))
+	k, p := b.newJob(t, "exit 3")
+	if e := b.settled(t, b.launch(t, k, p)).End; e.Code != 3 || read(looks) != "" {
+		t.Errorf("it left nothing: %+v, looked for %q", e, read(looks))
+	}
+	k, p = b.newJob(t, "setsid -f sh -c ': >up; exec sleep 1000'; until [ -e up ]; do :; done")
+	h := b.launch(t, k, p)
+	if e := b.settled(t, h).End; e.Code != 0 || b.Lives(t, h) || read(looks) == "" {
+		t.Errorf("it left a program, which is alive: %v; %+v, looked for %q", b.Lives(t, h), e, read(looks))
+	}
+	k, p = b.newJob(t, stays+" & while :; do setsid -f true; done")
+	h = b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir + "/up.0") })
+	if err := b.runner.Kill(t.Context(), h, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.status(t, h).End; b.Lives(t, h) || e == nil || e.Signal != 9 || !e.Asked {
+		t.Errorf("it was killed, and is alive: %v; its end: %+v", b.Lives(t, h), e)
+	}
+}
+
+func TestSuiteInControlGroups(t *testing.T) {
+	testenv.Aside(t)
+	s := testenv.GroupedSlurm(t)
+	runnertest.Run(t, func(t *testing.T) runnertest.Bench { return newBench(t, s).Bench })
 }
 
 // children returns the processes that a process has started.

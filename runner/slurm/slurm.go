@@ -341,10 +341,10 @@ func placeOf(t spool.Taker) (at place, err error) {
 
 // whereOf says where a launch runs that was taken; "" if its script does not tell.
 func whereOf(t spool.Taker) string {
-	if len(t.Rest) < 7 {
+	if len(t.Rest) < 8 {
 		return ""
 	}
-	return squeue.Row{ID: t.Rest[0], Partition: t.Rest[5], Nodes: t.Rest[6]}.Running()
+	return squeue.Row{ID: t.Rest[0], Partition: t.Rest[6], Nodes: t.Rest[7]}.Running()
 }
 
 // Past tells what the host knows of a job.

@@ -186,7 +186,8 @@ func (r *Runner) arm(ctx context.Context, o *order) error {
 
 // batchScript returns what is handed to sbatch: directives, and how each launch begins. The
 // programs and their environments are in files of the jobs' folders. Slurm keeps what it is handed,
-// and administrators read it.
+// and administrators read it. Its shell reads the file of a launch itself: another would be one more
+// process to begin.
 func batchScript(list []*order) string {
 	var b strings.Builder
 	name, _, _ := strings.Cut(list[0].Name, "_")
@@ -207,7 +208,7 @@ func batchScript(list []*order) string {
 		}
 		b.WriteString("*) exit 1 ;;\nesac\n")
 	}
-	fmt.Fprintf(&b, "cd \"$1\" || exit\nexec >>%[1]s/log.$2 2>&1\nexec /bin/sh %[1]s/run.$2\n", runner.Folder)
+	fmt.Fprintf(&b, "cd \"$1\" || exit\nexec >>%[1]s/log.$2 2>&1\nself=./%[1]s/run.$2\n. \"$self\"\n", runner.Folder)
 	return b.String()
 }
 

@@ -17,15 +17,19 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pawl-jobs/pawl/internal/bench"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
 )
 
 // A Slurm is a private Slurm on the loopback address with one node, this machine, which pretends to
-// have [SlurmCores] cores. Its commands for queries are counted.
+// have [SlurmCores] cores. It keeps the processes of a job in a control group, as most clusters do,
+// where this machine has those of the first version. Its commands for queries are counted.
 type Slurm struct {
 	dir     string
+	node    string    // the name of its node, which no other Slurm of this machine has
 	auth    string    // the folder of munge, which has a user of its own
 	servers []*server // in the order in which they were started
 }
@@ -93,7 +97,7 @@ func StartSlurm(ctx context.Context, dir string) (_ *Slurm, err error) {
 		out, _ := s.Do(ctx, "sinfo", "-h", "-o", "%T")
 		return strings.TrimSpace(out) == "idle"
 	}
-	return s, s.start(ctx, exec.Command(at["slurmd"], "-D", "-f", s.conf(), "-N", hostname()), idle)
+	return s, s.start(ctx, exec.Command(at["slurmd"], "-D", "-f", s.conf(), "-N", s.node), idle)
 }
 
 // files makes the folders of the servers, and the commands that count.
@@ -136,6 +140,9 @@ func (s *Slurm) Queries(name string) (int, error) {
 	return bytes.Count(b, []byte("\n")), err
 }
 
+// freezer is where control groups of the first version keep the processes of jobs.
+const freezer = "/sys/fs/cgroup/freezer"
+
 func (s *Slurm) conf() string { return filepath.Join(s.dir, "slurm.conf") }
 
 func hostname() string {
@@ -159,7 +166,7 @@ func (s *Slurm) configure() error {
 	lines := []string{
 		"ClusterName=pawl-bench", "SlurmctldHost=$HOST(127.0.0.1)", "SlurmctldPort=" + ports[0], "SlurmdPort=" + ports[1],
 		"SlurmUser=root", "SlurmdUser=root", "AuthType=auth/munge", "AuthInfo=socket=$AUTH/sock", "CredType=cred/munge",
-		"ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
+		"ProctrackType=proctrack/$TRACK", "TaskPlugin=task/none", "JobAcctGatherType=jobacct_gather/none",
 		"SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "MpiDefault=none", "SwitchType=switch/none",
 		"MailProg=/bin/true", "ReturnToService=2", "PropagateResourceLimits=NONE",
 		"AccountingStorageType=accounting_storage/none", "JobCompType=jobcomp/none", "MinJobAge=300", "KillWait=2",
@@ -167,11 +174,17 @@ func (s *Slurm) configure() error {
 		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0",
 		"StateSaveLocation=$DIR/state", "SlurmdSpoolDir=$DIR/spool", "SlurmctldPidFile=$DIR/slurmctld.pid",
 		"SlurmdPidFile=$DIR/slurmd.pid", "SlurmdParameters=config_overrides",
-		fmt.Sprintf("NodeName=$HOST NodeAddr=127.0.0.1 CPUs=%d RealMemory=20000", SlurmCores),
-		"PartitionName=debug Nodes=$HOST Default=YES MaxTime=INFINITE State=UP", "",
+		fmt.Sprintf("NodeName=$NODE NodeHostname=$HOST NodeAddr=127.0.0.1 CPUs=%d RealMemory=20000", SlurmCores),
+		"PartitionName=debug Nodes=$NODE Default=YES MaxTime=INFINITE State=UP", "",
 	}
-	text := strings.NewReplacer("$HOST", hostname(), "$DIR", s.dir, "$AUTH", s.auth).Replace(strings.Join(lines, "\n"))
-	return os.WriteFile(s.conf(), []byte(text), 0o644)
+	track := "linuxproc"
+	if unix.Access(freezer, unix.W_OK) == nil {
+		track = "cgroup" // as most clusters have it
+	}
+	s.node = "bench" + ports[1]
+	text := strings.NewReplacer("$HOST", hostname(), "$NODE", s.node, "$TRACK", track, "$DIR", s.dir, "$AUTH", s.auth).Replace(strings.Join(lines, "\n"))
+	err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"), 0o644)
+	return errors.Join(err, os.WriteFile(s.conf(), []byte(text), 0o644))
 }
 
 // Do runs one of Slurm's commands, and returns what it printed. It is not counted.
@@ -239,6 +252,11 @@ func (s *Slurm) Close() error {
 		last := len(s.servers) - 1
 		s.servers[last].end()
 		s.servers = s.servers[:last]
+	}
+	// The folders of a control group have files that cannot be removed, and go with it.
+	groups, _ := filepath.Glob(filepath.Join(freezer, "slurm_"+s.node, "uid_*"))
+	for _, name := range append(groups, filepath.Join(freezer, "slurm_"+s.node)) {
+		_ = unix.Rmdir(name) // it has none of a job any more, or it is not there
 	}
 	if s.auth == "" {
 		return nil

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Scheduler is a private Slurm. Its partition debug has one node, which pretends to have 64 cores.
@@ -32,8 +34,10 @@ type Scheduler struct {
 	Conf string
 
 	dir      string
-	apart    bool // each node sees only its own processes
-	accounts bool // it keeps accounts
+	apart    bool   // each node sees only its own processes
+	grouped  bool   // the processes of a job are in a control group
+	first    string // the name of its node
+	accounts bool   // it keeps accounts
 	ctld     *child
 	all      []*child  // in the order in which they were started, without ctld and books
 	books    []*child  // of accounting: the database, and slurmdbd
@@ -72,10 +76,15 @@ func Slurm(tb testing.TB) *Scheduler {
 // is over.
 func OwnSlurm(tb testing.TB) *Scheduler {
 	tb.Helper()
+	return ownSlurm(tb, &Scheduler{})
+}
+
+func ownSlurm(tb testing.TB, s *Scheduler) *Scheduler {
+	tb.Helper()
 	if testing.Short() {
 		tb.Skip("-short: it starts Slurm")
 	}
-	s, err := StartSlurm()
+	s, err := start(s)
 	if errors.Is(err, ErrMissing) {
 		missing(tb, err)
 	}
@@ -101,6 +110,20 @@ func StartSlurm() (*Scheduler, error) { return start(&Scheduler{}) }
 
 // StartApart starts a Slurm like StartSlurm. Each of its nodes sees only its own processes.
 func StartApart() (*Scheduler, error) { return start(&Scheduler{apart: true}) }
+
+// GroupedSlurm starts a Slurm for one test, like [OwnSlurm], which keeps the processes of a job in a
+// control group, as most clusters do. Where the machine has no control groups of the first version
+// the test is skipped.
+func GroupedSlurm(tb testing.TB) *Scheduler {
+	tb.Helper()
+	if unix.Access(freezer, unix.W_OK) != nil {
+		tb.Skipf("%s cannot be written, or is not there", freezer)
+	}
+	return ownSlurm(tb, &Scheduler{grouped: true})
+}
+
+// freezer is where control groups of the first version keep the processes of jobs.
+const freezer = "/sys/fs/cgroup/freezer"
 
 func start(s *Scheduler) (*Scheduler, error) {
 	if err := s.open(); err != nil {
@@ -162,7 +185,7 @@ func (s *Scheduler) open() error {
 		if err = s.startController(ctx); err != nil {
 			continue
 		}
-		if err = s.startNodes(ctx, secondNode, hostname()); err == nil {
+		if err = s.startNodes(ctx, secondNode, s.first); err == nil {
 			break
 		}
 		s.ctld.end(syscall.SIGKILL)
@@ -210,15 +233,23 @@ func (s *Scheduler) configure() error {
 		}
 		ports[i] = strconv.Itoa(port)
 	}
-	s.Conf = filepath.Join(s.dir, "slurm.conf")
+	s.Conf, s.first = filepath.Join(s.dir, "slurm.conf"), hostname()
+	track := "linuxproc"
+	if s.grouped {
+		track, s.first = "cgroup", "pawl"+ports[1] // the groups of a node are named after it
+		groups := []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+		if err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), groups, 0o644); err != nil {
+			return err
+		}
+	}
 	accounting := "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none"
 	if s.accounts {
 		accounting = "JobAcctGatherType=jobacct_gather/linux\nJobAcctGatherFrequency=1\n" +
 			"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=" +
 			s.ports[1] + "\nAccountingStoragePass=" + s.dir + "/munge/sock"
 	}
-	text := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$DIR", s.dir, "$CTLD", ports[0],
-		"$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf)
+	text := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$FIRST", s.first, "$TRACK", track,
+		"$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf)
 	return os.WriteFile(s.Conf, []byte(text), 0o644)
 }
 
@@ -230,7 +261,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$DIR/munge/sock,cred_expire=30
 CredType=cred/munge
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/$TRACK
 TaskPlugin=task/none
 $ACCOUNTING
 SelectType=select/cons_tres
@@ -251,12 +282,12 @@ SlurmdSpoolDir=$DIR/spool/%n
 SlurmctldPidFile=$DIR/slurmctld.pid
 SlurmdPidFile=$DIR/slurmd.%n.pid
 SlurmdParameters=config_overrides
-NodeName=$HOST NodeAddr=127.0.0.1 Port=$NODE CPUs=64 RealMemory=20000 Features=near,fast
+NodeName=$FIRST NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$NODE CPUs=64 RealMemory=20000 Features=near,fast
 NodeName=$SECOND NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$OTHER CPUs=4 RealMemory=20000 Features=fast
-PartitionName=debug Nodes=$HOST Default=YES MaxTime=INFINITE State=UP
-PartitionName=short Nodes=$HOST MaxTime=1 State=UP
-PartitionName=pair Nodes=$HOST,$SECOND MaxTime=60 State=UP
-PartitionName=drained Nodes=$HOST MaxTime=60 State=DRAIN
+PartitionName=debug Nodes=$FIRST Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=$FIRST MaxTime=1 State=UP
+PartitionName=pair Nodes=$FIRST,$SECOND MaxTime=60 State=UP
+PartitionName=drained Nodes=$FIRST MaxTime=60 State=DRAIN
 `
 
 func (s *Scheduler) startController(ctx context.Context) (err error) {
@@ -316,7 +347,7 @@ func (s *Scheduler) StartController(tb testing.TB) {
 // Resume lets its node take jobs again, as an administrator would. Slurm drains a node that says
 // that it runs already what it is to run, as after a crash of the controller.
 func (s *Scheduler) Resume(ctx context.Context) {
-	_, _ = s.Do(ctx, "scontrol", "update", "nodename="+hostname(), "state=resume") // or it is up, which is an error
+	_, _ = s.Do(ctx, "scontrol", "update", "nodename="+s.first, "state=resume") // or it is up, which is an error
 }
 
 // Left reports whether the node still has to clean up after a job. If the job runs again meanwhile,
@@ -355,6 +386,14 @@ func (s *Scheduler) Stop() {
 		s.all[0].end(syscall.SIGTERM)
 	}
 	s.endSteps()
+	if s.grouped {
+		for _, node := range []string{s.first, secondNode} {
+			groups, _ := filepath.Glob(filepath.Join(freezer, "slurm_"+node, "uid_*"))
+			for _, name := range append(groups, filepath.Join(freezer, "slurm_"+node)) {
+				_ = unix.Rmdir(name) // or it is not there
+			}
+		}
+	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
 	}

@@ -107,8 +107,9 @@ read -r ended _ </proc/uptime
 
 # Was it started at all? Where its outputs cannot be opened, the subshell says so in the log of this shell, and last that
 # it did. A shell that cannot become a program says why, first thing in the program's stderr, in a line that begins with
-# the name of this script. That has the token, so no program writes such a line. Of a signal that ended the program the
-# shell speaks in its own log, but for SIGINT and SIGPIPE.
+# its own name or that of this script, or has both. They have the token, or are those of a copy that Slurm made for this
+# launch, so no program writes such a line. Of a signal that ended the program the shell speaks in its own log, but for
+# SIGINT and SIGPIPE.
 case $code in
 126 | 127 | 129 | 1[3-9]?)
 	if [ ! -s /proc/$$/fd/2 ]; then
@@ -130,8 +131,10 @@ case $code in
 	why=${why%%%%"$newline"*}
 	case $why in
 	"$0"* | [EW]": $0"*) why=${why#*"$0"} ;;
+	"$self"*) why=${why#"$self"} ;;
 	*) why= ;;
 	esac
+	case $why in *" $self: "*) why="${why%%%%" $self: "*} ${why#*" $self: "}" ;; esac
 	;;
 *)
 	said=${said##*"$newline"}
@@ -156,9 +159,9 @@ bell=$spool/` + host.Bell + `
 `
 
 // Tail returns how the script of a launch ends: it runs the program, and tells its end in the
-// variables room and name. It needs booted: when the host was booted, in seconds since 1970. after
-// are lines that follow the program. They may set asked, if the script itself was asked to end.
-// Errors are of kind [job.Invalid].
+// variables room and name. It needs booted: when the host was booted, in seconds since 1970, and
+// self: the name of this script. after are lines that follow the program. They may set asked, if
+// the script itself was asked to end. Errors are of kind [job.Invalid].
 func Tail(p runner.Plan, after string) (string, error) {
 	run, err := program(p)
 	if err != nil {

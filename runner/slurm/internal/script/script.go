@@ -74,7 +74,17 @@ id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %[1]d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 nodes=${SLURM_JOB_NUM_NODES:-1} list=${SLURM_JOB_NODELIST:-}
 [ ${#list} -le %[2]d ] || list=$(printf %%.%[2]ds "$list")
-me="$me $nodes ${SLURM_JOB_PARTITION:-} $list"
+# Where Slurm keeps the processes of the job in a control group, it ends them by itself.
+group= force=` + ByScript + `
+while read -r line; do
+	case $line in
+	*:freezer:*/job_$SLURM_JOB_ID/step_batch)
+		group=/sys/fs/cgroup/freezer${line#*:freezer:} force=` + BySlurm + `
+		break
+		;;
+	esac
+done 2>/dev/null </proc/self/cgroup
+me="$me $nodes $force ${SLURM_JOB_PARTITION:-} $list"
 unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
 	SLURM_ARRAY_TASK_STEP # the program is not to see whether others like it were submitted with it
 
@@ -112,10 +122,22 @@ done'
 mark=
 [ $locks = 0 ] || mark="^Max file locks  *$locks "
 
-# clear does it on all nodes of the job. Where Slurm keeps the processes of a job in a control group, it does so itself.
+# alone reports whether the control group has this script, and nothing else.
+alone() {
+	seen=
+	[ -n "$group" ] && while read -r pid; do
+		[ "$pid" = $$ ] || return
+		seen=yes
+	done 2>/dev/null <"$group/cgroup.procs" && [ -n "$seen" ] || return
+	for file in "$group"/*/ "${group%%/step_batch}"/step_*/; do
+		case $file in */step_batch/ | */step_extern/ | */\*/) ;; *) return 1 ;; esac
+	done
+}
+
+# clear does it on all nodes of the job.
 clear() {
 	eval "$clear"
-	[ $nodes = 1 ] || grep -q "/job_$SLURM_JOB_ID/" /proc/self/cgroup || timeout 60 srun --quiet --overlap --mem=0 --mpi=none \
+	[ $nodes = 1 ] || [ -n "$group" ] || timeout 60 srun --quiet --overlap --mem=0 --mpi=none \
 		--nodes=$nodes --ntasks=$nodes --ntasks-per-node=1 --cpus-per-task=1 \
 		/bin/sh -c "token=$token mark='$mark'; $clear" </dev/null >/dev/null 2>&1
 }
@@ -155,12 +177,23 @@ if [ -n "$before" ]; then
 	fi
 fi
 
-# Times are told by the clock of this node.
+# What is to be known of this node: when it was booted, by its clock, and whether the job's folder is on a disk of its own.
+# One launch a minute finds out for all here: starting processes is most of what a short program costs.
 read -r up _ </proc/uptime
-now=$(date +%%s%%3N)
-case $now in *[!0-9]* | '') now=$(date +%%s)000 ;; esac
-booted=$((now - ${up%%.*}${up#*.}0))
-booted=${booted%%???}.${booted#"${booted%%???}"}
+facts=$spool/.node.${SLURMD_NODENAME:-unknown} seconds=${up%%.*}
+read -r of at_second booted disk 2>/dev/null <"$facts" || of=
+case $at_second in '' | *[!0-9]*) of= ;; esac
+if [ "$of" != "$boot" ] || [ $at_second -gt $seconds ] || [ $((seconds - at_second)) -ge 60 ]; then
+	now=$(date +%%s%%3N)
+	case $now in *[!0-9]* | '') now=$(date +%%s)000 ;; esac
+	booted=$((now - $seconds${up#*.}0))
+	booted=${booted%%???}.${booted#"${booted%%???}"}
+	disk=yes # a file system of the network has a name for good when a node has made it
+	case $(stat -f -c %%T .pawl) in
+	tmpfs | ramfs | nfs | lustre | gpfs | fhgfs | panfs | ceph | smb* | cifs | afs) disk=no ;;
+	esac
+	printf '%%s %%s %%s %%s\n' "$boot" "$seconds" "$booted" "$disk" >|"$facts"
+fi 2>/dev/null
 `
 
 // take are the lines that take the launch.
@@ -190,25 +223,33 @@ if ! take 2>/dev/null && { [ -e .pawl/taken.$at ] || ! take; }; then
 fi
 set +C
 [ -s .pawl/taken.$at ] || printf '%s\n' "$me" 2>/dev/null >.pawl/taken.$at
-sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
+[ "$disk" = no ] || sync .pawl/taken.$at .pawl 2>/dev/null # a node that loses its power must not forget that
 `
 
 // keeper are lines that start what ends the program by force when it is told to: by the file that
 // is named by [Order], and SIGCONT. SIGKILL from Slurm would meet the script, too, and where Slurm
 // follows processes by their parents (proctrack/linuxproc) it misses what is started at that
-// moment.
+// moment. Where it has them in a control group it misses none, and there is no keeper.
 const keeper = `
-(
-	trap '' HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
-	read -r keeper _ </proc/self/stat
-	while kill -STOP $keeper; [ ! -e "$room` + order + `" ]; do :; done
-	eval "$clear"
-	while :; do kill -STOP $keeper; done
-) </dev/null >/dev/null 2>&1 &
-keeper=$!
-leave='kill -9 $keeper'
+if [ -z "$group" ]; then
+	(
+		trap '' HUP INT QUIT ABRT PIPE ALRM TERM USR1 USR2 XCPU VTALRM PROF
+		read -r keeper _ </proc/self/stat
+		while kill -STOP $keeper; [ ! -e "$room` + order + `" ]; do :; done
+		eval "$clear"
+		while :; do kill -STOP $keeper; done
+	) </dev/null >/dev/null 2>&1 &
+	keeper=$!
+	leave='kill -9 $keeper'
+fi
 trap "$leave" EXIT
 `
+
+// Who ends a launch by force: its script, when it is told to by [Order], or Slurm.
+const (
+	ByScript = "script"
+	BySlurm  = "slurm"
+)
 
 // order is what is added to the name of a room.
 const order = ".kill"
@@ -228,7 +269,7 @@ func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (st
 	if n := p.Resources.Cores; n > 0 && p.Env["SRUN_CPUS_PER_TASK"] == "" {
 		p.Env["SRUN_CPUS_PER_TASK"] = strconv.Itoa(n) // srun takes no notice of the directive since 22.05
 	}
-	tail, err := spool.Tail(p, "clear\n")
+	tail, err := spool.Tail(p, "alone || clear\n")
 	if err != nil {
 		return "", err
 	}
