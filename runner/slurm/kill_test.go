@@ -51,8 +51,8 @@ func TestKillOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// Where Slurm keeps the processes of a job in a control group, it ends them by force: the script has
-// nothing beside the program, and looks for what that left only if the group has something left.
+// Where Slurm keeps the processes of a job in a control group, it ends them by force. The script
+// has nothing beside the program, and looks for what that left only if the group has something.
 func TestControlGroup(t *testing.T) {
 	looks := filepath.Join(t.TempDir(), "looks")
 	b := newBench(t, testenv.GroupedSlurm(t), wrapped(t, "grep", `echo >>`+looks+`; exec %s "$@"`))

@@ -186,8 +186,8 @@ func (r *Runner) arm(ctx context.Context, o *order) error {
 
 // batchScript returns what is handed to sbatch: directives, and how each launch begins. The
 // programs and their environments are in files of the jobs' folders. Slurm keeps what it is handed,
-// and administrators read it. Its shell reads the file of a launch itself: another would be one more
-// process to begin.
+// and administrators read it. Its shell reads the file of a launch itself: to become another shell
+// for that takes time.
 func batchScript(list []*order) string {
 	var b strings.Builder
 	name, _, _ := strings.Cut(list[0].Name, "_")

@@ -182,7 +182,8 @@ func (s *Slurm) configure() error {
 		track = "cgroup" // as most clusters have it
 	}
 	s.node = "bench" + ports[1]
-	text := strings.NewReplacer("$HOST", hostname(), "$NODE", s.node, "$TRACK", track, "$DIR", s.dir, "$AUTH", s.auth).Replace(strings.Join(lines, "\n"))
+	text := strings.NewReplacer("$HOST", hostname(), "$NODE", s.node, "$TRACK", track, "$DIR", s.dir,
+		"$AUTH", s.auth).Replace(strings.Join(lines, "\n"))
 	err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"), 0o644)
 	return errors.Join(err, os.WriteFile(s.conf(), []byte(text), 0o644))
 }

@@ -111,9 +111,9 @@ func StartSlurm() (*Scheduler, error) { return start(&Scheduler{}) }
 // StartApart starts a Slurm like StartSlurm. Each of its nodes sees only its own processes.
 func StartApart() (*Scheduler, error) { return start(&Scheduler{apart: true}) }
 
-// GroupedSlurm starts a Slurm for one test, like [OwnSlurm], which keeps the processes of a job in a
-// control group, as most clusters do. Where the machine has no control groups of the first version
-// the test is skipped.
+// GroupedSlurm starts a Slurm for one test, like [OwnSlurm]. It keeps the processes of a job in a
+// control group, as most clusters do. Where the machine has none of the first version the test is
+// skipped.
 func GroupedSlurm(tb testing.TB) *Scheduler {
 	tb.Helper()
 	if unix.Access(freezer, unix.W_OK) != nil {
