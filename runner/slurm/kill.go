@@ -147,19 +147,24 @@ func (r *Runner) again(ctx context.Context, l *launch) (bool, error) {
 
 // force has a launch end by force: by its script, or by Slurm.
 func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
-	run, err := r.Newest(ctx, l.Key)
-	if err != nil {
-		return err
+	order := ""
+	if !bySlurm {
+		run, err := r.Newest(ctx, l.Key)
+		if err != nil {
+			return err
+		}
+		taken, _, err := r.Room(ctx, l.Key, run)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		t, _ := taken.Taker()
+		bySlurm = len(t.Rest) > 5 && t.Rest[5] == script.BySlurm
+		order = script.Order(r.RoomName(l.Key, run))
 	}
-	taken, _, err := r.Room(ctx, l.Key, run)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if t, _ := taken.Taker(); bySlurm || len(t.Rest) > 5 && t.Rest[5] == script.BySlurm {
+	if bySlurm {
 		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
 	}
-	err = r.FS.Put(ctx, script.Order(r.RoomName(l.Key, run)), strings.NewReader(""), files.PutOptions{})
-	if err != nil {
+	if err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); err != nil {
 		return err
 	}
 	return r.client.Cancel(ctx, l.Name, "--signal=CONT --full")

@@ -57,12 +57,12 @@ func TestControlGroup(t *testing.T) {
 	looks := filepath.Join(t.TempDir(), "looks")
 	b := newBench(t, testenv.GroupedSlurm(t), wrapped(t, "grep", `echo >>`+looks+`; exec %s "$@"`))
 	k, p := b.newJob(t, "exit 3")
-	if e := b.settled(t, b.launch(t, k, p)).End; e.Code != 3 || read(looks) != "" {
+	if e := b.settled(t, b.launch(t, k, p)).End; e == nil || e.Code != 3 || read(looks) != "" {
 		t.Errorf("it left nothing: %+v, looked for %q", e, read(looks))
 	}
 	k, p = b.newJob(t, "setsid -f sh -c ': >up; exec sleep 1000'; until [ -e up ]; do :; done")
 	h := b.launch(t, k, p)
-	if e := b.settled(t, h).End; e.Code != 0 || b.Lives(t, h) || read(looks) == "" {
+	if e := b.settled(t, h).End; e == nil || e.Code != 0 || b.Lives(t, h) || read(looks) == "" {
 		t.Errorf("it left a program, which is alive: %v; %+v, looked for %q", b.Lives(t, h), e, read(looks))
 	}
 	k, p = b.newJob(t, stays+" & while :; do setsid -f true; done")
