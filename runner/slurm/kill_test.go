@@ -76,6 +76,24 @@ func TestControlGroup(t *testing.T) {
 	}
 }
 
+// One launch a minute looks for what is to be known of a node, and the others find it: all tell
+// when they ran by the same clock.
+func TestFactsOfANode(t *testing.T) {
+	looks := filepath.Join(t.TempDir(), "looks")
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "date", `echo look >>`+looks+`; exec %s "$@"`))
+	before := time.Now().Add(-2 * time.Second)
+	for range 3 {
+		k, p := b.newJob(t, "exit 3")
+		e := b.settled(t, b.launch(t, k, p)).End
+		if e == nil || e.Code != 3 || e.Began().Before(before) || e.Ended.After(time.Now().Add(2*time.Second)) {
+			t.Errorf("its end: %+v", e)
+		}
+	}
+	if n := strings.Count(read(looks), "look\n"); n != 1 && n != 2 { // a minute may be over
+		t.Errorf("%d looks at the node for three launches", n)
+	}
+}
+
 func TestSuiteInControlGroups(t *testing.T) {
 	testenv.Aside(t)
 	s := testenv.GroupedSlurm(t)

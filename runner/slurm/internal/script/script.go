@@ -177,8 +177,8 @@ if [ -n "$before" ]; then
 	fi
 fi
 
-# When was this node booted, by its clock, and is the job's folder on a disk of its own? One launch a minute finds out for
-# all here: starting processes is most of what a short program costs.
+# When was this node booted, by its clock, and is the job's folder on a disk of its own? One launch a minute finds out
+# for all here: starting processes is most of what a short program costs.
 read -r up _ </proc/uptime
 facts=$spool/.node.${SLURMD_NODENAME:-unknown} seconds=${up%%.*}
 read -r of at_second booted disk 2>/dev/null <"$facts" || of=
