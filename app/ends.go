@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -210,7 +209,7 @@ func (o *ending) change(f job.Fence) job.Change {
 	case o.end != nil && o.end.NotStarted != "":
 		e.Message = "the program could not be started"
 	case o.end != nil:
-		e.Message = fmt.Sprintf("ended with exit code %d", o.end.Code)
+		e.Message = "ended with " + o.end.Exit()
 		if o.cause != "" {
 			e.Message += ", by the scheduler: " + o.said
 		}

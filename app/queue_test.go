@@ -39,6 +39,13 @@ func TestQueue(t *testing.T) {
 		release()
 		h.until(id, says(reason))
 	}
+	begins := time.Date(2126, 11, 28, 14, 0, 0, 0, time.UTC)
+	for _, later := range []time.Duration{0, time.Minute, time.Hour} { // a minute later is no news
+		f.Lie(k, runner.Status{State: runner.Queued, Reason: "waits for a node", Expected: begins.Add(later)})
+		if later != time.Minute {
+			h.until(id, says("waits for a node; expected to begin at "+begins.Add(later).Format(time.RFC3339)))
+		}
+	}
 	for _, where := range []string{"on n1", "on n2"} { // it may be run again elsewhere
 		f.Lie(k, runner.Status{State: runner.Active, Reason: where})
 		h.until(id, says(where))
@@ -49,11 +56,15 @@ func TestQueue(t *testing.T) {
 		t.Errorf("%s %s %s", j.State, j.Code, j.Message)
 	}
 	for _, want := range []string{
-		"QUEUED  waits for resources", "QUEUED  waits for its turn", "RUNNING  on n1", "RUNNING  on n2",
+		"QUEUED  waits for resources", "QUEUED  waits for its turn", "expected to begin at 2126-11-28T14:00:00Z",
+		"expected to begin at 2126-11-28T15:00:00Z", "RUNNING  on n1", "RUNNING  on n2",
 	} {
 		if got := h.history(id); strings.Count(got, want) != 1 {
 			t.Errorf("not once %q in\n%s", want, got)
 		}
+	}
+	if got := h.history(id); strings.Contains(got, "14:01:00Z") {
+		t.Errorf("a minute is news in\n%s", got)
 	}
 }
 

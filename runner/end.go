@@ -47,6 +47,10 @@ type End struct {
 	// does so before it kills.
 	Asked bool `json:"asked,omitempty"`
 
+	// OutOfMemory says that the kernel ended a process of the program, because all of them together
+	// had used the memory that a scheduler gave them.
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
+
 	// NotStarted says why the program could not be started, in one line of up to 300 bytes, such as
 	// "nosuch: not found". It is set only with codes 126 and 127, and empty if the program started
 	// and chose that code itself. It is set, too, if the launcher gave up before it took the
@@ -75,6 +79,15 @@ const OverQuota = GaveUp + "disk quota exceeded"
 
 // RanAgain is NotStarted where a scheduler ran a launch again by itself that is to run once.
 const RanAgain = "the scheduler ran it again"
+
+// Exit says for people how the program ended.
+func (e End) Exit() string {
+	s := fmt.Sprintf("exit code %d", e.Code)
+	if e.Run > 0 {
+		s += fmt.Sprintf(" in run %d: the scheduler had run it again by itself", e.Run+1)
+	}
+	return s
+}
 
 // Began returns when the program began, by the clock of Ended.
 func (e End) Began() time.Time { return e.Ended.Add(-e.Ran) }
@@ -123,6 +136,7 @@ func ParseEndName(name string) (k Key, run int, err error) {
 //	why<what the shell said>        only if the program could not be started
 //	signal                          only if the shell reported a signal that ended the program
 //	asked                           only if the shell itself was asked to end
+//	memory                          only if it saw that the kernel ended something for lack of memory
 //	end
 //
 // Spaces may follow: the file was made with more room than the message needs.
@@ -152,6 +166,8 @@ func (e *End) parse(content string) error {
 			killed = true
 		} else if lines[7] == "asked" && !e.Asked {
 			e.Asked = true
+		} else if lines[7] == "memory" && !e.OutOfMemory {
+			e.OutOfMemory = true
 		} else {
 			break
 		}

@@ -129,6 +129,34 @@ func TestParseEndSignal(t *testing.T) {
 	}
 }
 
+// Lines that only some messages have come in any order.
+func TestParseEndWords(t *testing.T) {
+	words := []string{"asked\n", "memory\n", "why: x\n"}
+	for range len(words) {
+		words = append(words[1:], words[0])
+		for n := range len(words) + 1 {
+			more := strings.Join(words[:n], "")
+			e, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.TrimSuffix(message, "end\n")+more+"end\n"))
+			if err != nil || e.Asked != strings.Contains(more, "asked") || e.OutOfMemory != strings.Contains(more, "memory") {
+				t.Errorf("%q: %+v, %v", more, e, err)
+			}
+		}
+	}
+	if _, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.TrimSuffix(message, "end\n")+"memory\nmemory\nend\n")); err == nil {
+		t.Error("a line that is there twice is taken")
+	}
+}
+
+func TestExit(t *testing.T) {
+	for want, e := range map[string]End{
+		"exit code 3": {Code: 3}, "exit code 0 in run 2: the scheduler had run it again by itself": {Run: 1},
+	} {
+		if got := e.Exit(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
 func TestNamesOfNoEnd(t *testing.T) {
 	id := testKey(t).Job.String()
 	for _, name := range []string{

@@ -340,12 +340,19 @@ func toSSHD(do func(*testenv.SSH, testing.TB)) func(*testscript.TestScript, bool
 // slurmOf is the key of a script's Slurm in its values.
 type slurmOf struct{}
 
-// startSlurm starts a Slurm of the script's own and sets SLURM_CONF to its configuration.
+// startSlurm starts a Slurm of the script's own and sets SLURM_CONF to its configuration. Its nodes
+// do not see what is in the folder HIDDEN: slurm [HIDDEN].
 func startSlurm(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: slurm")
+	if neg || len(args) > 1 {
+		ts.Fatalf("usage: slurm [HIDDEN]")
 	}
-	s := testenv.OwnSlurm(ts.Value(serversOf{}).(sshServers).tb)
+	tb := ts.Value(serversOf{}).(sshServers).tb
+	var s *testenv.Scheduler
+	if len(args) == 0 {
+		s = testenv.OwnSlurm(tb)
+	} else {
+		s = testenv.ApartSlurm(tb, ts.MkAbs(args[0]))
+	}
 	*ts.Value(slurmOf{}).(**testenv.Scheduler) = s
 	ts.Setenv("SLURM_CONF", s.Conf)
 }

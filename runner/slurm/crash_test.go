@@ -3,7 +3,9 @@ package slurm
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -406,10 +408,16 @@ func TestRunAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; (trap '' TERM; exec sleep 1000)`)
+	k, p := b.newJob(t, `echo ran >>ran
+		[ "$(wc -l <ran)" -gt 1 ] && { until [ -e go ]; do sleep 0.1; done; exit 3; }
+		(trap '' TERM; exec sleep 1000)`)
 	h := b.launch(t, k, p)
 	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
 	b.requeue(t, idOf(t, b, h))
+	until(t, "it says that it runs again", func() bool {
+		return strings.HasSuffix(b.status(t, h).Reason, ", run 2: Slurm runs it again")
+	})
+	touch(t, p.Dir+"/go")
 	for ns := range news {
 		for _, n := range ns {
 			if n.End == nil {
@@ -426,6 +434,31 @@ func TestRunAgain(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// A part of the first run that Slurm cannot find is gone before the program runs again.
+func TestWhatARunLeftGoes(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, `if [ -e left ]; then grep '^State:.[^ZX]' "/proc/$(cat left)/status" >bad; exit 3; fi
+		setsid -f sh -c 'echo $$ >pid; mv pid left; exec sleep 1000'; sleep 1000`)
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir + "/left") })
+	taken, _, err := b.runner.Room(t.Context(), k, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, _ := taken.Taker()
+	id := idOf(t, b, h)
+	raw := strings.TrimSpace(b.do(t, "squeue", "-h", "-j", id, "-o", "%A"))
+	_ = syscall.Kill(script.Process.PID, syscall.SIGKILL) // so that it ends nothing itself
+	until(t, "it is over", func() bool { return b.do(t, "squeue", "-h", "-j", id) == "" && !b.slurm.Left(raw) })
+	if pid, err := strconv.Atoi(strings.TrimSpace(read(p.Dir + "/left"))); err != nil || syscall.Kill(pid, 0) != nil {
+		t.Fatalf("Slurm has found what the program left, process %d: %v", pid, err)
+	}
+	b.do(t, "scontrol", "requeue", id)
+	if st := b.settled(t, h); st.End == nil || st.End.Run != 1 || st.End.Code != 3 || read(p.Dir+"/bad") != "" {
+		t.Errorf("it is %+v, with the end %+v; what it left was in %q", st, st.End, read(p.Dir+"/bad"))
 	}
 }
 
@@ -616,12 +649,51 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
+// After a crash of its controller Slurm may give the id of a job, or of an array, to somebody else.
+// Nothing is done to that one.
+func TestAStrangersJob(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t))
+	submit := func(options ...string) string {
+		id := strings.TrimSpace(b.do(t, "sbatch", append(options, "--parsable", "--output=/dev/null", "--wrap=sleep 1000")...))
+		t.Cleanup(func() { _, _ = b.slurm.Do(context.Background(), "scancel", id) })
+		return id
+	}
+	for id, name := range map[string]string{submit(): rand.Text(), submit("--array=0") + "_0": rand.Text() + "_0"} {
+		k, p := b.newJob(t, "touch ran")
+		m, err := spool.NewNames(k, p.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := place{Armed: time.Now().UnixMilli(), Dir: p.Dir, ID: id, Name: name}
+		for file, text := range map[string]string{
+			m.Arming():      fmt.Sprintf("armed %s %d %s\n", m.Token, at.Armed, name),
+			m.Of("settled"): "submitted " + m.Token + " " + id + "\n",
+		} {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ours := b.runner.Handle(k, m.Token, at)
+		until(t, "it runs", func() bool { return b.do(t, "squeue", "-h", "-j", id, "-o", "%T") == "RUNNING\n" })
+		if err := b.runner.Kill(t.Context(), ours, 0); err != nil {
+			t.Error(err)
+		}
+		until(t, "ours is over", func() bool { return b.status(t, ours).State != runner.Queued })
+		if st := b.status(t, ours); st.State == runner.Active || st.Cause != "" {
+			t.Errorf("what %s says is told of another job: %+v", id, st)
+		}
+		if said := b.do(t, "squeue", "-h", "-j", id, "-o", "%T"); said != "RUNNING\n" {
+			t.Errorf("job %s of somebody else is %q", id, said)
+		}
+	}
+}
+
 // Variables of sbatch in the environment of the host change nothing.
 func TestVariablesOfSlurm(t *testing.T) {
 	s := testenv.Slurm(t)
-	b := newBench(t, s, "SBATCH_PARTITION=nosuch", "SBATCH_TIMELIMIT=x", "SLURM_EXPORT_ENV=NONE", "SQUEUE_FORMAT=%i",
-		"SQUEUE_PARTITION=short", "SLURM_JOB_ID=1", "OF_THE_HOST=1")
-	k, p := b.newJob(t, `[ "$OF_THE_HOST" = 1 ] && [ -z "$SLURM_EXPORT_ENV" ] && [ -n "$SLURM_JOB_ID" ] && exit 3`)
+	b := newBench(t, s, "SBATCH_PARTITION=nosuch", "SBATCH_TIMELIMIT=x", "SLURM_EXPORT_ENV=NONE", "SRUN_EXPORT_ENV=NONE",
+		"SQUEUE_FORMAT=%i", "SQUEUE_PARTITION=short", "SLURM_JOB_ID=1", "OF_THE_HOST=1")
+	k, p := b.newJob(t, `[ "$OF_THE_HOST" = 1 ] && [ -z "$SLURM_EXPORT_ENV$SRUN_EXPORT_ENV" ] && [ -n "$SLURM_JOB_ID" ] && exit 3`)
 	h := b.launch(t, k, p)
 	until(t, "it ends", func() bool { s := b.status(t, h); return s.State == runner.Ended && s.End.Code == 3 })
 }

@@ -25,16 +25,7 @@ func exists(name string) bool { _, err := os.Stat(name); return err == nil }
 // All nodes of a launch are looked at: a kill returns when nothing of it is alive on any of them.
 func TestKillOnSeveralNodes(t *testing.T) {
 	testenv.Aside(t)
-	testenv.Slurm(t) // it says what is missing
-	s, err := testenv.StartApart()
-	if err != nil && os.Getenv("PAWL_TEST_REQUIRE") == "" {
-		t.Skip("it takes a system that makes name spaces: ", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	b := newBench(t, s)
+	b := newBench(t, testenv.ApartSlurm(t, ""))
 	k, p := b.newJob(t, `trap '' TERM; srun --overlap sh -c "$PROGRAM"; sleep 1000`)
 	p.Env = map[string]string{"PROGRAM": stays}
 	p.Resources = job.Resources{Partition: "pair", Nodes: 2, Tasks: 2}

@@ -20,9 +20,11 @@ import (
 // maxDoubt is how long an end waits for Slurm to say why it came, when nothing runs any more.
 const maxDoubt = 2 * time.Minute
 
-// doubtful reports whether Slurm may be the cause of an end.
+// doubtful reports whether Slurm may be the cause of an end. Of what a signal ended that is below
+// the program, such as a task of srun, a program often tells as shells do.
 func doubtful(e *runner.End) bool {
-	return e.Asked || e.Signal == int(syscall.SIGKILL) || e.Signal == int(syscall.SIGTERM)
+	const killed, terminated = 128 + int(syscall.SIGKILL), 128 + int(syscall.SIGTERM)
+	return e.Asked || !e.OutOfMemory && (e.Code == killed || e.Code == terminated)
 }
 
 // undecided implements [spool.Config.Alive]: it reports whose end may have a cause that Slurm does
@@ -193,7 +195,11 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 	r.mu.Lock()
 	news := r.begun[l.Key].After(s.At)
 	r.mu.Unlock()
-	end, err := r.end(ctx, l)
+	var end *runner.End
+	run, err := r.Newest(ctx, l.Key)
+	if err == nil {
+		end, err = r.EndOf(ctx, l.Handle, run)
+	}
 	w, there = r.booked(s, l, end, w, there)
 	switch {
 	case err == nil && end != nil && (l.open || r.early(s, end, l.Name)):
@@ -203,6 +209,10 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 		if there && doubtful(end) {
 			st.Cause, st.Said = w.Cause(), l.said(w)
 		}
+		if st.Cause == "" && end.OutOfMemory {
+			st.Cause, st.Said = job.SchedulerOutOfMemory, fmt.Sprintf("Slurm job %s had used all its memory, and the kernel "+
+				"ended a process of it; exit code %d: ask for more by resources.memory", l.ID, end.Code)
+		}
 		return st, nil
 	case ctx.Err() != nil:
 		return st, ctx.Err()
@@ -211,7 +221,11 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 	case there && w.Phase() == squeue.Waits && !news:
 		return runner.Status{State: runner.Queued, Reason: w.Waiting(), Vague: w.Vague(), Expected: w.Expected()}, nil
 	case there && w.Phase() == squeue.Runs:
-		return runner.Status{State: runner.Active, Reason: w.Running(), Started: w.Start}, nil
+		where := w.Running()
+		if run > 0 {
+			where += fmt.Sprintf(", run %d: Slurm runs it again", run+1)
+		}
+		return runner.Status{State: runner.Active, Reason: where, Started: w.Start}, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// Nobody wrote it, or somebody removed it. Where not even the folder is there in which it
@@ -323,7 +337,7 @@ func (r *Runner) reject(ctx context.Context, l *launch, w squeue.Row) (st runner
 
 // gaveUp is the state of a launch whose script gave up before it took it.
 func (r *Runner) gaveUp(ctx context.Context, l *launch, said string) runner.Status {
-	said = cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), said)
+	said = cmp.Or(r.Said(ctx, l.Key, l.Dir, l.Token), said+", and has left no word: its node may not see "+l.Dir)
 	end := r.GaveUp(ctx, l.Handle, l.Dir, "", said)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
+	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
@@ -146,5 +147,74 @@ func TestEarly(t *testing.T) {
 		if got := (&Runner{doubt: maxDoubt}).early(&c.s, c.end, "NONE"); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// A Slurm that has as many jobs as it may takes no more, until it has forgotten one that is over.
+// The test finds out when.
+func TestAFullQueue(t *testing.T) {
+	b := newBench(t, testenv.OwnSlurm(t, "MaxJobCount=2", "MinJobAge=2")) // and one of them is its own
+	b.runner.client.Patience = time.Second                                // sbatch tries again for minutes
+	k, p := b.newJob(t, "sleep 1000")
+	first := b.launch(t, k, p)
+	k, p = b.newJob(t, "exit 3")
+	_, err := b.runner.Launch(t.Context(), k, p)
+	full, ok := errors.AsType[*host.Trouble](err)
+	if !ok || full.Code != job.SchedulerQuota {
+		t.Fatal(err)
+	}
+	err = b.runner.Test(t.Context(), full.Ask)
+	if still, ok := errors.AsType[*host.Trouble](err); !ok || still.Code != job.SchedulerQuota {
+		t.Error("while it is full: ", err)
+	}
+	if err := b.runner.Kill(t.Context(), first, 0); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it takes jobs again", func() bool { return b.runner.Test(t.Context(), full.Ask) == nil })
+	if st := b.again(t, k, p); st.State != runner.Ended || st.End.Code != 3 {
+		t.Errorf("%+v, %+v", st, st.End)
+	}
+}
+
+// What a site has in front of Slurm's commands may greet people, on both outputs. That is not taken
+// for an answer.
+func TestNoisyCommands(t *testing.T) {
+	const noise = `echo "Welcome! 1 2 3"; echo "Maintenance on Monday" >&2; %s "$@"; code=$?
+		echo Goodbye 99 >&2; echo Goodbye 98; exit $code`
+	dirs := ""
+	for _, name := range []string{"sbatch", "squeue", "scancel"} {
+		dirs += strings.TrimSuffix(strings.TrimPrefix(wrapped(t, name, noise), "PATH="), os.Getenv("PATH"))
+	}
+	b := newBench(t, testenv.Slurm(t), "PATH="+dirs+os.Getenv("PATH"))
+	k, p := b.newJob(t, "exit 3")
+	if st := b.settled(t, b.launch(t, k, p)); st.End == nil || st.End.Code != 3 {
+		t.Errorf("%+v", st)
+	}
+	k, p = b.newJob(t, ": >up; exec sleep 1000")
+	h := b.launch(t, k, p)
+	until(t, "it runs", func() bool { return exists(p.Dir+"/up") && b.status(t, h).State == runner.Active })
+	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
+		t.Fatal(err)
+	}
+	if st := b.status(t, h); st.End == nil || st.End.Signal != 9 || b.Lives(t, h) {
+		t.Errorf("it was canceled: %+v, %+v", st, st.End)
+	}
+}
+
+// An sbatch that submits, and ends as if it had not, starts nothing that Pawl does not know of.
+func TestAnSbatchThatLies(t *testing.T) {
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s --begin=now+2 "$@" >&2; echo "something odd" >&2; exit 1`))
+	k, p := b.newJob(t, "echo ran >>ran")
+	h, err := b.runner.Launch(t.Context(), k, p)
+	if refused, ok := errors.AsType[*runner.Refused](err); !ok || refused.Code != job.SchedulerRejected {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	name := spool.NamesOf(k, p.Dir, "").Arming()
+	words := strings.Fields(read(name))
+	until(t, "its job is over", func() bool {
+		return b.do(t, "squeue", "-h", "-n", words[len(words)-1], "-t", "PENDING,RUNNING,COMPLETING") == ""
+	})
+	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started || exists(p.Dir+"/ran") {
+		t.Errorf("%+v, %v; it ran: %v", f, err, exists(p.Dir+"/ran"))
 	}
 }

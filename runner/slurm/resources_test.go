@@ -102,3 +102,24 @@ func TestTasksOnSeveralNodes(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
+
+// mpirun finds the tasks of a job in its environment, and needs nothing else.
+func TestMpirun(t *testing.T) {
+	testenv.Aside(t)
+	testenv.Need(t, "mpirun", "openmpi-bin")
+	b := newBench(t, testenv.Slurm(t))
+	k, p := b.newJob(t, "")
+	p.Argv = []string{
+		"mpirun", "--allow-run-as-root", "/bin/sh", "-c",
+		`echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE $WORD"; [ "$OMPI_COMM_WORLD_RANK" != 2 ] || exit 3`,
+	}
+	p.Env = map[string]string{"WORD": "of it"}
+	p.Resources = job.Resources{Tasks: 3, Cores: 2}
+	st := b.settled(t, b.launch(t, k, p))
+	ranks := strings.Split(strings.TrimSpace(read(p.Dir+"/stdout")), "\n")
+	slices.Sort(ranks)
+	want := []string{"rank 0 of 3 of it", "rank 1 of 3 of it", "rank 2 of 3 of it"}
+	if st.End == nil || st.End.Code != 3 || !slices.Equal(ranks, want) {
+		t.Errorf("%+v, %+v: %q\n%s", st, st.End, ranks, read(p.Dir+"/stderr"))
+	}
+}

@@ -12,4 +12,4 @@ import (
 func dieWithParent(*syscall.SysProcAttr) {}
 
 // inNamespace returns cmd: only Linux has name spaces.
-func inNamespace(cmd *exec.Cmd) *exec.Cmd { return cmd }
+func inNamespace(cmd *exec.Cmd, _ string) *exec.Cmd { return cmd }

@@ -34,10 +34,12 @@ type Scheduler struct {
 	Conf string
 
 	dir      string
-	apart    bool   // each node sees only its own processes
-	grouped  bool   // the processes of a job are in a control group
-	first    string // the name of its node
-	accounts bool   // it keeps accounts
+	apart    bool // each node sees only its own processes, and nothing in the folder hidden
+	hidden   string
+	grouped  bool     // the processes of a job are in a control group
+	first    string   // the name of its node
+	lines    []string // more of its slurm.conf
+	accounts bool     // it keeps accounts
 	ctld     *child
 	all      []*child  // in the order in which they were started, without ctld and books
 	books    []*child  // of accounting: the database, and slurmdbd
@@ -72,11 +74,11 @@ func Slurm(tb testing.TB) *Scheduler {
 	return slurm.server
 }
 
-// OwnSlurm starts a Slurm for one test, which need not think of others. It is stopped when the test
-// is over.
-func OwnSlurm(tb testing.TB) *Scheduler {
+// OwnSlurm starts a Slurm for one test, which need not think of others, with more lines in its
+// slurm.conf. It is stopped when the test is over.
+func OwnSlurm(tb testing.TB, lines ...string) *Scheduler {
 	tb.Helper()
-	return ownSlurm(tb, &Scheduler{})
+	return ownSlurm(tb, &Scheduler{lines: lines})
 }
 
 func ownSlurm(tb testing.TB, s *Scheduler) *Scheduler {
@@ -108,12 +110,20 @@ func stopSlurm() {
 // [ErrMissing] in its chain if this machine lacks something that it needs.
 func StartSlurm() (*Scheduler, error) { return start(&Scheduler{}) }
 
-// StartApart starts a Slurm like StartSlurm. Each of its nodes sees only its own processes.
-func StartApart() (*Scheduler, error) { return start(&Scheduler{apart: true}) }
+// ApartSlurm starts a Slurm for one test, like [OwnSlurm]. Each of its nodes sees only its own
+// processes, and nothing of what is in the folder hidden, if that is not "". It takes a system that
+// makes name spaces.
+func ApartSlurm(tb testing.TB, hidden string) *Scheduler {
+	tb.Helper()
+	if err := exec.Command("unshare", "--mount", "--pid", "--fork", "true").Run(); err != nil {
+		missing(tb, fmt.Errorf("unshare: %w: a name space of processes is %w", err, ErrMissing))
+	}
+	return ownSlurm(tb, &Scheduler{apart: true, hidden: hidden})
+}
 
 // GroupedSlurm starts a Slurm for one test, like [OwnSlurm]. It keeps the processes of a job in a
-// control group, as most clusters do. Where the machine has none of the first version the test is
-// skipped.
+// control group, as most clusters do, and gives a job no more memory than it asks for. Where the
+// machine has no control groups of the first version the test is skipped.
 func GroupedSlurm(tb testing.TB) *Scheduler {
 	tb.Helper()
 	if unix.Access(freezer, unix.W_OK) != nil {
@@ -203,7 +213,7 @@ func (s *Scheduler) startNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		cmd := exec.Command("/usr/sbin/slurmd", "-D", "-f", s.Conf, "-N", name)
 		if s.apart {
-			cmd = inNamespace(cmd)
+			cmd = inNamespace(cmd, s.hidden)
 		}
 		node, err := startChild(ctx, cmd, "started")
 		if err != nil {
@@ -237,7 +247,8 @@ func (s *Scheduler) configure() error {
 	track := "linuxproc"
 	if s.grouped {
 		track, s.first = "cgroup", "pawl"+ports[1] // the groups of a node are named after it
-		groups := []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+		s.lines = append(s.lines, "TaskPlugin=task/cgroup", "SelectTypeParameters=CR_CPU_Memory")
+		groups := []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n")
 		if err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), groups, 0o644); err != nil {
 			return err
 		}
@@ -249,7 +260,7 @@ func (s *Scheduler) configure() error {
 			s.ports[1] + "\nAccountingStoragePass=" + s.dir + "/munge/sock"
 	}
 	text := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$FIRST", s.first, "$TRACK", track,
-		"$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf)
+		"$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf + strings.Join(s.lines, "\n"))
 	return os.WriteFile(s.Conf, []byte(text), 0o644)
 }
 

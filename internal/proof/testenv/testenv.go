@@ -15,7 +15,9 @@ package testenv
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"testing"
@@ -82,6 +84,15 @@ func Draws(most, long int) {
 	}
 	if err := flag.Set("rapid.checks", strconv.Itoa(most)); err != nil {
 		panic(err) // the tests do not use rapid
+	}
+}
+
+// Need skips a test whose program is not in PATH, or fails it, as [missing] does. The Debian package
+// pkg has the program.
+func Need(tb testing.TB, program, pkg string) {
+	tb.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		missing(tb, fmt.Errorf("%s is %w: install it (Debian: %s)", program, ErrMissing, pkg))
 	}
 }
 

@@ -84,13 +84,14 @@ printf '%s\n' "$me" 1<>"$room"
 // is read of what the shell said, the quoted file for the program's stderr, and how much is read of
 // that. It starts no process but the program, unless that could not be started (dd) or a disk is
 // full (ln): starting processes is most of what a short program costs.
-const tail = `code= why= signal= said= newline='
+const tail = `code= why= signal= memory= said= newline='
 '
 # tell writes the end. The last line says that it is whole.
 tell() {
 	printf '%%s\ncode %%s\nbegan %%s\nended %%s\nbooted %%s\n' "$me" "$code" "$began" "$ended" "$booted" && times &&
 		{ [ -z "$why" ] || printf 'why%%s\n' "$why"; } &&
-		{ [ -z "$signal" ] || echo signal; } && { [ -z "$asked" ] || echo asked; } && echo end
+		{ [ -z "$signal" ] || echo signal; } && { [ -z "$asked" ] || echo asked; } &&
+		{ [ -z "$memory" ] || echo memory; } && echo end
 }
 # A shell that cannot fork ends. What is known by then is told: the end, or that there was no program.
 unable() {
@@ -161,7 +162,8 @@ bell=$spool/` + host.Bell + `
 // Tail returns how the script of a launch ends: it runs the program, and tells its end in the
 // variables room and name. It needs booted: when the host was booted, in seconds since 1970, and
 // self: the name of this script. after are lines that follow the program. They may set asked, if
-// the script itself was asked to end. Errors are of kind [job.Invalid].
+// the script itself was asked to end, and memory, if the kernel ended something of the program
+// because there was no more memory for it. Errors are of kind [job.Invalid].
 func Tail(p runner.Plan, after string) (string, error) {
 	run, err := program(p)
 	if err != nil {

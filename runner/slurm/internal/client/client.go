@@ -25,7 +25,7 @@ import (
 const clean = `for name in $(env | sed -n 's/^\(S[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
 	case $name in
 	SLURM_CONF) ;;
-	SBATCH_* | SLURM_* | SQUEUE_* | SCANCEL_* | SACCT_* | SINFO_* | SCONTROL_* | SACCTMGR_*) unset "$name" ;;
+	SBATCH_* | SRUN_* | SLURM_* | SQUEUE_* | SCANCEL_* | SACCT_* | SINFO_* | SCONTROL_* | SACCTMGR_*) unset "$name" ;;
 	esac
 done
 cd /
@@ -190,8 +190,11 @@ func accepted(ask map[string]string, a answer) (id string, err error) {
 
 // unanswered is the error of a command whose answer says nothing. It is a [host.Trouble].
 func unanswered(name string, a answer) error {
-	if a.code == 124 || a.code == 137 {
+	switch {
+	case a.code == 124 || a.code == 137:
 		a.errs = "it does not answer in time"
+	case a.code == 0:
+		a.errs = fmt.Sprintf("it printed what it never prints by itself: %.100q", a.out)
 	}
 	if noConfig.MatchString(a.errs) {
 		a.errs += ". It finds no configuration of Slurm: where slurm.conf lies elsewhere than usual, " +

@@ -74,14 +74,16 @@ id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %[1]d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 nodes=${SLURM_JOB_NUM_NODES:-1} list=${SLURM_JOB_NODELIST:-}
 [ ${#list} -le %[2]d ] || list=$(printf %%.%[2]ds "$list")
-# Where Slurm keeps the processes of the job in a control group, it ends them by itself.
-group= force=` + ByScript + `
+# Where Slurm keeps the processes of the job in a control group, it ends them by itself. Where it bounds their memory, the
+# kernel counts in kills what it ended for that.
+group= kills= force=` + ByScript + `
 while read -r line; do
 	case $line in
 	*:freezer:*/job_$SLURM_JOB_ID/step_batch)
 		group=/sys/fs/cgroup/freezer${line#*:freezer:} force=` + BySlurm + `
-		break
 		;;
+	*:memory:*/job_$SLURM_JOB_ID/step_batch*) kills=/sys/fs/cgroup/memory${line#*:memory:}/memory.oom_control ;;
+	0::*/job_$SLURM_JOB_ID/step_batch*) kills=/sys/fs/cgroup${line#0::}/memory.events ;;
 	esac
 done 2>/dev/null </proc/self/cgroup
 me="$me $nodes $force ${SLURM_JOB_PARTITION:-} $list"
@@ -196,6 +198,13 @@ if [ "$of" != "$boot" ] || [ $at_second -gt $seconds ] || [ $((seconds - at_seco
 fi 2>/dev/null
 `
 
+// after are the lines that follow the program.
+const after = `alone || clear
+[ $code = 0 ] || [ -z "$kills" ] || while read -r word n; do
+	case $word in oom_kill) [ "$n" = 0 ] || memory=yes ;; esac
+done 2>/dev/null <"$kills"
+`
+
 // take are the lines that take the launch.
 const take = `
 # Make room for the end. Without it nothing is started, and this was no run.
@@ -269,7 +278,7 @@ func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (st
 	if n := p.Resources.Cores; n > 0 && p.Env["SRUN_CPUS_PER_TASK"] == "" {
 		p.Env["SRUN_CPUS_PER_TASK"] = strconv.Itoa(n) // srun takes no notice of the directive since 22.05
 	}
-	tail, err := spool.Tail(p, "alone || clear\n")
+	tail, err := spool.Tail(p, after)
 	if err != nil {
 		return "", err
 	}

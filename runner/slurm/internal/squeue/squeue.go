@@ -64,7 +64,7 @@ type Answer struct {
 // Parse reads what squeue has printed. An answer without its heading is none. It passes over what
 // is no line of a job. Of several jobs of one name the newest counts.
 func Parse(out string) (a Answer, ok bool) {
-	heading, rest, _ := strings.Cut(out, "\n")
+	heading, rest, _ := strings.Cut(out[max(0, strings.Index("\n"+out, "\nJOBID")):], "\n")
 	if !strings.HasPrefix(heading, "JOBID") || len(strings.Fields(heading)) != len(fields) {
 		return a, false
 	}
@@ -213,6 +213,7 @@ func (w Row) String() string {
 		s += " (" + w.Reason + ")"
 	}
 	switch {
+	case w.State == "OUT_OF_MEMORY", w.State == "DEADLINE": // it tells no end of a program
 	case w.Exit&0x7f != 0:
 		s += fmt.Sprintf(", signal %d", w.Exit&0x7f)
 	case w.Exit > 0xff:

@@ -140,8 +140,10 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("%q is taken for an answer", out)
 		}
 	}
-	if _, ok := Parse(heading); !ok {
-		t.Error("an account without jobs is no answer")
+	for _, out := range []string{heading, "Welcome!\nNo JOBID here\n" + heading} {
+		if _, ok := Parse(out); !ok {
+			t.Errorf("an account without jobs is no answer: %q", out)
+		}
 	}
 }
 
