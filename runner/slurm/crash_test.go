@@ -513,7 +513,7 @@ func TestRunOnce(t *testing.T) {
 		s := b.status(t, h)
 		return s.State == runner.Ended && s.End.Run == 1
 	})
-	if s := b.status(t, h); s.End.NotStarted != runner.RanAgain || s.End.Code != 126 || len(s.Left) > 0 {
+	if s := b.status(t, h); s.End.NotStarted != runner.RanAgain || s.End.Code != 126 || b.Lives(t, h) {
 		t.Errorf("%+v, %+v", s, s.End)
 	}
 	if got := read(p.Dir + "/ran"); got != "ran\n" {

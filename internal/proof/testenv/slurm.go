@@ -259,9 +259,10 @@ func (s *Scheduler) configure() error {
 			"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort=" +
 			s.ports[1] + "\nAccountingStoragePass=" + s.dir + "/munge/sock"
 	}
-	text := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$FIRST", s.first, "$TRACK", track,
-		"$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2]).Replace(slurmConf + strings.Join(s.lines, "\n"))
-	return os.WriteFile(s.Conf, []byte(text), 0o644)
+	values := strings.NewReplacer("$ACCOUNTING", accounting, "$HOST", hostname(), "$FIRST", s.first, "$TRACK", track,
+		"$DIR", s.dir, "$CTLD", ports[0], "$NODE", ports[1], "$SECOND", secondNode, "$OTHER", ports[2])
+	text := slurmConf + strings.Join(s.lines, "\n") + "\n"
+	return os.WriteFile(s.Conf, []byte(values.Replace(text)), 0o644)
 }
 
 const slurmConf = `ClusterName=pawl-test

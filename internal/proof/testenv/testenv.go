@@ -87,8 +87,8 @@ func Draws(most, long int) {
 	}
 }
 
-// Need skips a test whose program is not in PATH, or fails it, as [missing] does. The Debian package
-// pkg has the program.
+// Need skips a test whose program is not in PATH, or fails it: see the package comment. The Debian
+// package pkg has the program.
 func Need(tb testing.TB, program, pkg string) {
 	tb.Helper()
 	if _, err := exec.LookPath(program); err != nil {
