@@ -450,13 +450,12 @@ func TestWhatARunLeftGoes(t *testing.T) {
 	}
 	script, _ := taken.Taker()
 	id := idOf(t, b, h)
-	raw := strings.TrimSpace(b.do(t, "squeue", "-h", "-j", id, "-o", "%A"))
 	_ = syscall.Kill(script.Process.PID, syscall.SIGKILL) // so that it ends nothing itself
-	until(t, "it is over", func() bool { return b.do(t, "squeue", "-h", "-j", id) == "" && !b.slurm.Left(raw) })
+	until(t, "it is over", func() bool { return b.do(t, "squeue", "-h", "-j", id) == "" })
 	if pid, err := strconv.Atoi(strings.TrimSpace(read(p.Dir + "/left"))); err != nil || syscall.Kill(pid, 0) != nil {
 		t.Fatalf("Slurm has found what the program left, process %d: %v", pid, err)
 	}
-	b.do(t, "scontrol", "requeue", id)
+	b.requeue(t, id)
 	if st := b.settled(t, h); st.End == nil || st.End.Run != 1 || st.End.Code != 3 || read(p.Dir+"/bad") != "" {
 		t.Errorf("it is %+v, with the end %+v; what it left was in %q", st, st.End, read(p.Dir+"/bad"))
 	}

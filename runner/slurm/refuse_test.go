@@ -153,12 +153,15 @@ func TestEarly(t *testing.T) {
 // A Slurm that has as many jobs as it may takes no more, until it has forgotten one that is over.
 // The test finds out when.
 func TestAFullQueue(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.OwnSlurm(t, "MaxJobCount=2", "MinJobAge=2")) // and one of them is its own
-	b.runner.client.Patience = time.Second                                // sbatch tries again for minutes
 	k, p := b.newJob(t, "sleep 1000")
 	first := b.launch(t, k, p)
 	k, p = b.newJob(t, "exit 3")
+	patience := b.runner.client.Patience
+	b.runner.client.Patience = 2 * time.Second // sbatch tries again for minutes
 	_, err := b.runner.Launch(t.Context(), k, p)
+	b.runner.client.Patience = patience
 	full, ok := errors.AsType[*host.Trouble](err)
 	if !ok || full.Code != job.SchedulerQuota {
 		t.Fatal(err)

@@ -247,7 +247,7 @@ func (s *Scheduler) configure() error {
 	track := "linuxproc"
 	if s.grouped {
 		track, s.first = "cgroup", "pawl"+ports[1] // the groups of a node are named after it
-		s.lines = append(s.lines, "TaskPlugin=task/cgroup", "SelectTypeParameters=CR_CPU_Memory")
+		s.lines = append(s.lines, "TaskPlugin=task/cgroup", "SelectTypeParameters=CR_CPU_Memory", "DefMemPerNode=200")
 		groups := []byte("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n")
 		if err := os.WriteFile(filepath.Join(s.dir, "cgroup.conf"), groups, 0o644); err != nil {
 			return err
