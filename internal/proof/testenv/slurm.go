@@ -126,14 +126,30 @@ func ApartSlurm(tb testing.TB, hidden string) *Scheduler {
 // machine has no control groups of the first version the test is skipped.
 func GroupedSlurm(tb testing.TB) *Scheduler {
 	tb.Helper()
-	if unix.Access(freezer, unix.W_OK) != nil {
-		tb.Skipf("%s cannot be written, or is not there", freezer)
+	for _, at := range []string{freezer, memory} {
+		if unix.Access(at, unix.W_OK) != nil {
+			tb.Skipf("%s cannot be written, or is not there", at)
+		}
 	}
 	return ownSlurm(tb, &Scheduler{grouped: true})
 }
 
-// freezer is where control groups of the first version keep the processes of jobs.
-const freezer = "/sys/fs/cgroup/freezer"
+// Where control groups of the first version keep the processes of jobs, and bound their memory.
+const (
+	freezer = "/sys/fs/cgroup/freezer"
+	memory  = "/sys/fs/cgroup/memory"
+)
+
+// removeGroups removes a control group with all below it. It may not be there.
+func removeGroups(name string) {
+	below, _ := filepath.Glob(filepath.Join(name, "*"))
+	for _, group := range below {
+		if info, err := os.Lstat(group); err == nil && info.IsDir() {
+			removeGroups(group)
+		}
+	}
+	_ = unix.Rmdir(name)
+}
 
 func start(s *Scheduler) (*Scheduler, error) {
 	if err := s.open(); err != nil {
@@ -399,11 +415,9 @@ func (s *Scheduler) Stop() {
 	}
 	s.endSteps()
 	if s.grouped {
-		for _, node := range []string{s.first, secondNode} {
-			groups, _ := filepath.Glob(filepath.Join(freezer, "slurm_"+node, "uid_*"))
-			for _, name := range append(groups, filepath.Join(freezer, "slurm_"+node)) {
-				_ = unix.Rmdir(name) // or it is not there
-			}
+		for _, at := range []string{freezer, memory} {
+			removeGroups(filepath.Join(at, "slurm_"+s.first))
+			removeGroups(filepath.Join(at, "slurm_"+secondNode))
 		}
 	}
 	if s.dir != "" {

@@ -85,6 +85,7 @@ while read -r line; do
 	*:memory:*/job_$SLURM_JOB_ID/step_batch*) kills=/sys/fs/cgroup/memory${line#*:memory:}/memory.oom_control ;;
 	0::*/job_$SLURM_JOB_ID/step_batch*) kills=/sys/fs/cgroup${line#0::}/memory.events ;;
 	esac
+	[ -z "$group" ] || [ -z "$kills" ] || break
 done 2>/dev/null </proc/self/cgroup
 me="$me $nodes $force ${SLURM_JOB_PARTITION:-} $list"
 unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN \
