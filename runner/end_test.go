@@ -142,7 +142,8 @@ func TestParseEndWords(t *testing.T) {
 			}
 		}
 	}
-	if _, err := ParseEnd(EndName(testKey(t), 0), []byte(strings.TrimSuffix(message, "end\n")+"memory\nmemory\nend\n")); err == nil {
+	twice := strings.TrimSuffix(message, "end\n") + "memory\nmemory\nend\n"
+	if _, err := ParseEnd(EndName(testKey(t), 0), []byte(twice)); err == nil {
 		t.Error("a line that is there twice is taken")
 	}
 }

@@ -653,7 +653,8 @@ func TestForgotten(t *testing.T) {
 func TestAStrangersJob(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	submit := func(options ...string) string {
-		id := strings.TrimSpace(b.do(t, "sbatch", append(options, "--parsable", "--output=/dev/null", "--wrap=sleep 1000")...))
+		options = append(options, "--parsable", "--output=/dev/null", "--wrap=sleep 1000")
+		id := strings.TrimSpace(b.do(t, "sbatch", options...))
 		t.Cleanup(func() { _, _ = b.slurm.Do(context.Background(), "scancel", id) })
 		return id
 	}
@@ -692,7 +693,8 @@ func TestVariablesOfSlurm(t *testing.T) {
 	s := testenv.Slurm(t)
 	b := newBench(t, s, "SBATCH_PARTITION=nosuch", "SBATCH_TIMELIMIT=x", "SLURM_EXPORT_ENV=NONE", "SRUN_EXPORT_ENV=NONE",
 		"SQUEUE_FORMAT=%i", "SQUEUE_PARTITION=short", "SLURM_JOB_ID=1", "OF_THE_HOST=1")
-	k, p := b.newJob(t, `[ "$OF_THE_HOST" = 1 ] && [ -z "$SLURM_EXPORT_ENV$SRUN_EXPORT_ENV" ] && [ -n "$SLURM_JOB_ID" ] && exit 3`)
+	k, p := b.newJob(t, `[ "$OF_THE_HOST" = 1 ] && [ -z "$SLURM_EXPORT_ENV$SRUN_EXPORT_ENV" ] &&
+		[ -n "$SLURM_JOB_ID" ] && exit 3`)
 	h := b.launch(t, k, p)
 	until(t, "it ends", func() bool { s := b.status(t, h); return s.State == runner.Ended && s.End.Code == 3 })
 }

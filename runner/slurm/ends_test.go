@@ -43,7 +43,8 @@ func TestEndsBySlurm(t *testing.T) {
 	if err := b.runner.Kill(t.Context(), next, 0); err != nil {
 		t.Fatal(err)
 	}
-	late := launch(job.Resources{Minutes: 1, Options: []string{"--deadline=now+65"}}) // less than 60 s before, it cannot begin
+	// Less than a minute before its deadline it can no longer begin.
+	late := launch(job.Resources{Minutes: 1, Options: []string{"--deadline=now+65"}})
 	b.endsBy(t, late, job.SchedulerDeadline, "DEADLINE (DeadLine)")
 
 	b.do(t, "sbatch", "--partition=high", "--ntasks=4", "--output=/dev/null", "--wrap=sleep 1")

@@ -74,8 +74,8 @@ id=${id:-$SLURM_JOB_ID}
 me="$me $id ${SLURMD_NODENAME:-unknown} %[1]d $SLURM_JOB_NAME${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 nodes=${SLURM_JOB_NUM_NODES:-1} list=${SLURM_JOB_NODELIST:-}
 [ ${#list} -le %[2]d ] || list=$(printf %%.%[2]ds "$list")
-# Where Slurm keeps the processes of the job in a control group, it ends them by itself. Where it bounds their memory, the
-# kernel counts in kills what it ended for that.
+# Where Slurm keeps the processes of the job in a control group, it ends them by itself. Where it bounds their
+# memory, the kernel counts in the file kills what it ended for that.
 group= kills= force=` + ByScript + `
 while read -r line; do
 	case $line in
