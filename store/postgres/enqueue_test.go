@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"flag"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -102,3 +105,39 @@ func TestEnqueueOfPlainJobs(t *testing.T) {
 
 // varies is what differs between two jobs: ids, ends of ids, times, and numbers of transactions.
 var varies = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|mail-[0-9a-f]{8}|"20[0-9-]+T[^"]*"|"ord": [0-9]+`)
+
+// Calls that take the same unique keys and external ids, each in an order of its own, wait for each
+// other and do not deadlock: that would fail the transaction of a caller.
+func TestEnqueueTakesKeysInOneOrder(t *testing.T) {
+	t.Parallel()
+	l := newListed(t)
+	var all errgroup.Group
+	for p := range 8 {
+		conn, err := pgx.Connect(t.Context(), l.conn.Config().ConnString())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		r := rand.New(rand.NewPCG(uint64(p), 7))
+		all.Go(func() error {
+			for round := range 20 {
+				var tasks []string
+				for _, i := range r.Perm(6) {
+					key := fmt.Sprintf(`"unique": {"key": "%d-%d"}`, round, i)
+					if i%3 == 0 {
+						key = fmt.Sprintf(`"external_id": "%d-%d"`, round, i)
+					}
+					tasks = append(tasks, `{"kind": "mail", "args": {}, "name": "n", `+key+`}`)
+				}
+				doc := `{"tenant": "t", "jobs": [` + strings.Join(tasks, ", ") + `]}`
+				if _, err := conn.Exec(t.Context(), "SELECT pawl.enqueue($1)", doc); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+}

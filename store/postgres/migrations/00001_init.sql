@@ -748,6 +748,7 @@ DECLARE
     channel text := CASE WHEN length(here) <= 58 THEN 'pawl/' || here
         ELSE 'pawl/' || encode(substr(sha256(here::bytea), 1, 16), 'hex') END;
     tasks jsonb := doc -> 'jobs';
+    nth int := 0;
     at bigint;
     at_clock timestamptz := pawl.clock();
     wake text; wakes text[] := '{}';
@@ -773,13 +774,22 @@ BEGIN
     -- The transaction may be older than its lock: its events stand behind all that was read before.
     SELECT e.base + greatest(pg_current_xact_id()::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
         EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = t) INTO at, some_limits FROM pawl.era e;
-    i := 0;
-    WHILE i < jsonb_array_length(tasks) LOOP
-        s := tasks -> i;
+    IF jsonb_array_length(tasks) > 1 THEN
+        -- All calls take what they share in one order: none waits for another that waits for it.
+        tasks := (SELECT jsonb_agg(x.s || jsonb_build_object('i', x.n) ORDER BY x.s ->> 'kind', (x.s -> 'unique')::text, x.n)
+            FROM (SELECT e.n, CASE WHEN e.s ? 'request' THEN e.s
+                ELSE pawl.task_row(e.s, coalesce(doc ->> 'by', 'pawl')) END AS s
+                FROM jsonb_array_elements(tasks) WITH ORDINALITY e(s, n)) x);
+        PERFORM pg_advisory_xact_lock(l.key) FROM (SELECT DISTINCT
+            hashtextextended('pawl.external/' || t || '/' || (e.s ->> 'external_id'), 0) AS key
+            FROM jsonb_array_elements(tasks) e(s) WHERE e.s ? 'external_id' ORDER BY 1) l;
+    END IF;
+    WHILE nth < jsonb_array_length(tasks) LOOP
+        s := tasks -> nth;
         IF NOT s ? 'request' THEN
             s := pawl.task_row(s, coalesce(doc ->> 'by', 'pawl'));
         END IF;
-        i := i + 1; existed := false; conflict := NULL; job := (s ->> 'id')::uuid;
+        nth := nth + 1; i := coalesce((s ->> 'i')::int, nth); existed := false; conflict := NULL; job := (s ->> 'id')::uuid;
         IF s ? 'external_id' THEN
             PERFORM pg_advisory_xact_lock(hashtextextended('pawl.external/' || t || '/' || (s ->> 'external_id'), 0));
             SELECT x.id, x.fingerprint INTO r FROM pawl.specs x
