@@ -86,7 +86,8 @@ func (h *Host) Close() error {
 }
 
 // Forget has the next request dial at once, if there is no connection. Otherwise dials that fail
-// are spread, and in an outage requests share the failure of one.
+// are spread, in an outage requests share the failure of one, and a login that was refused is not
+// tried again for five minutes.
 func (h *Host) Forget() { h.pool.Forget() }
 
 // Requests returns how many requests were sent to the machine so far, those of its shell and those

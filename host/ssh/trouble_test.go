@@ -349,6 +349,30 @@ func TestServerGone(t *testing.T) {
 	isTrouble(t, err, job.AuthenticationFailed)
 }
 
+// Servers lock out who tries to log in too often. A login that was refused is tried again by whoever
+// has a reason to.
+func TestRefusedLoginsAreRare(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	c := config(s)
+	dials := 0
+	c.Allow = func(context.Context) error { dials++; return nil }
+	s.Authorize(t)
+	h := open(t, c)
+	for range 20 {
+		_, err := h.Boot(t.Context())
+		isTrouble(t, err, job.AuthenticationFailed)
+	}
+	if dials != 1 {
+		t.Errorf("%d dials", dials)
+	}
+	h.Forget()
+	_, err := h.Boot(t.Context())
+	isTrouble(t, err, job.AuthenticationFailed)
+	if dials != 2 {
+		t.Errorf("%d dials after one more was asked for", dials)
+	}
+}
+
 // A proxy stands before a server, and can cut or hold what passes.
 type proxy struct {
 	net.Listener

@@ -236,12 +236,17 @@ func (y *system) forget() {
 	<-y.turn
 }
 
+// retry has the next request dial, though a login was refused.
+func (y *system) retry() {
+	if far, ok := y.host.(interface{ Forget() }); ok {
+		far.Forget()
+	}
+}
+
 // Test implements [recovery.Tester]: it asks the machine of a system, and its scheduler.
 func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
 	if y, err := s.find(ctx, q.Tenant, q.Params[app.ParamWatch]); err == nil {
-		if far, ok := y.host.(interface{ Forget() }); ok {
-			far.Forget() // what is told is how it is now
-		}
+		y.retry() // what is told is how it is now
 	}
 	ask := maps.Clone(q.Params)
 	delete(ask, app.ParamWatch)

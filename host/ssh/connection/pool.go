@@ -43,7 +43,7 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
-// Forget forgets the dials that failed: the next one waits for no other.
+// Forget forgets the dials that failed: the next session dials, and waits for no other.
 func (p *Pool) Forget() {
 	select {
 	case p.turn <- struct{}{}:
@@ -162,8 +162,8 @@ func (p *Pool) open(command string, sftp bool) (*Session, error) {
 			l.close()
 		}
 	}
-	if since := asked.Sub(p.at); p.fault != nil && (since < 0 || since < fresh && p.fails >= outage) {
-		return nil, p.fault // somebody has just tried
+	if err := p.tried(asked); err != nil {
+		return nil, err
 	}
 	l, err := p.connect()
 	if err != nil {
@@ -196,13 +196,33 @@ func (p *Pool) late() error {
 
 // A dial after one that failed waits longer each time, from minPause up to maxPause. In an outage,
 // after so many that failed, who asks while a failure is fresh hears of it at once: else each
-// request of each job would wait for a dial of its own.
+// request of each job would wait for a dial of its own. A login that was refused is not tried again
+// for longer: servers lock out who tries too often, and nothing changes by itself. Whoever has
+// changed something calls Forget.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 	outage   = 3
 	fresh    = 250 * time.Millisecond
+	refused  = 5 * time.Minute
 )
+
+// refusals are the codes of a login that was refused, by either side.
+var refusals = []job.Code{job.AuthenticationFailed, job.HostKeyChanged, job.HostKeyUnknown}
+
+// tried returns why the last dial has failed, if that is the answer to who asks now.
+func (p *Pool) tried(asked time.Time) error {
+	if p.fault == nil {
+		return nil
+	}
+	since := asked.Sub(p.at)
+	trouble, ok := errors.AsType[*host.Trouble](p.fault)
+	if since < 0 || since < fresh && p.fails >= outage ||
+		ok && since < refused && slices.Contains(refusals, trouble.Code) {
+		return p.fault
+	}
+	return nil
+}
 
 // connect dials. A server that has too many connections in their login closes some (MaxStartups of
 // sshd), so a connection that is closed before the login is tried again.
