@@ -154,7 +154,7 @@ func (h *Host) Alive(ctx context.Context, ps []host.Process) ([]bool, error) {
 	starts := map[int]uint64{}
 	for few := range slices.Chunk(names, 10_000) {
 		out, err := h.tell(ctx, `(cd /proc && exec "$pawl_head" -v -c 1024 `+strings.Join(few, " ")+
-			") 2>/dev/null </dev/null; true")
+			") 2>/dev/null </dev/null; "+script.Ran)
 		if err != nil {
 			return nil, fmt.Errorf("look at processes: %w", err)
 		}

@@ -9,7 +9,7 @@ if [ $# -lt 10000 ]; then
 	exec "$pawl_head" -v -c 1024 $files
 else
 	printf '%s/stat\n' "$@" | "$pawl_xargs" "$pawl_head" -v -c 1024
-fi) 2>/dev/null </dev/null; true`
+fi) 2>/dev/null </dev/null; ` + Ran
 
 // Look reads processes in /proc: those with a number in a list (%[1]s) and those with one above
 // another (%[2]d), of an account (%[3]s), and some files besides (%[4]s). A process with a number
@@ -47,4 +47,4 @@ while [ "$i" -gt 0 ]; do
 	[ "$t" != 0 ] && one "$p" && [ "$n" ] && echo "$p $n $s"
 done
 echo @
-exec "$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; true`
+exec "$pawl_head" -v -c 8388608 %[4]s $files) 2>/dev/null </dev/null; ` + Ran

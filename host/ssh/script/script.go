@@ -25,6 +25,11 @@ func Exportable(v string) bool {
 	return ok && name != "" && !strings.Contains(value, "\x00")
 }
 
+// Ran is a command that fails if the one before it was not run, or was killed: what that has not
+// printed is unknown, and not gone. Tools such as head and xargs end with a code below 124 where a
+// file could not be read, such as that of a process that has ended meanwhile.
+const Ran = "[ $? -lt 124 ]"
+
 // Export is a line of a shell that passes a variable on.
 func Export(v string) string {
 	name, value, _ := strings.Cut(v, "=")
