@@ -349,8 +349,8 @@ func TestServerGone(t *testing.T) {
 	isTrouble(t, err, job.AuthenticationFailed)
 }
 
-// Servers lock out who tries to log in too often. A login that was refused is tried again by whoever
-// has a reason to.
+// Servers lock out who tries to log in too often. A login that was refused is tried again by
+// whoever has a reason to.
 func TestRefusedLoginsAreRare(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	c := config(s)

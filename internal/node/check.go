@@ -83,12 +83,7 @@ func (c *checking) remote(ctx context.Context, s *systems) error {
 	if !c.shell(ctx, h) {
 		return nil
 	}
-	s.mu.Lock()
-	y := s.open[s.tenant+"\x00"+c.doc.Watch(s.machine)]
-	s.mu.Unlock()
-	if y != nil { // its watch may have been refused a moment ago
-		y.retry()
-	}
+	s.retry(s.tenant, c.doc.Watch(s.machine)) // who watches it may have been refused a moment ago
 	if c.doc.Host.Kind == job.HostSSH {
 		// A file of /proc is there whatever the account may write.
 		if _, err := h.Files().Stat(ctx, "/proc"); err != nil {
@@ -97,7 +92,7 @@ func (c *checking) remote(ctx context.Context, s *systems) error {
 		}
 		c.OK(job.CheckSFTP, "files can be reached")
 	}
-	y = &system{doc: *c.doc, host: h, own: s.own(c.doc)}
+	y := &system{doc: *c.doc, host: h, own: s.own(c.doc)}
 	sys, err := y.prepare(ctx, c.doc.Watch(s.machine), s.log)
 	if err != nil {
 		c.fail(job.CheckWork, err)

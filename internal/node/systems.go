@@ -229,15 +229,14 @@ func (y *system) prepare(ctx context.Context, watch string, log *slog.Logger) (*
 	return sys, nil
 }
 
-// forget makes the next use find and make the folders of the system again: they were removed.
-func (y *system) forget() {
-	y.turn <- struct{}{}
-	y.ready = nil
-	<-y.turn
-}
-
-// retry has the next request dial, though a login was refused.
-func (y *system) retry() {
+// retry has the next request to a system dial, though a login was refused.
+func (s *systems) retry(tenant, watch string) {
+	s.mu.Lock()
+	y := s.open[tenant+"\x00"+watch]
+	s.mu.Unlock()
+	if y == nil {
+		return
+	}
 	if far, ok := y.host.(interface{ Forget() }); ok {
 		far.Forget()
 	}
@@ -245,9 +244,7 @@ func (y *system) retry() {
 
 // Test implements [recovery.Tester]: it asks the machine of a system, and its scheduler.
 func (s *systems) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
-	if y, err := s.find(ctx, q.Tenant, q.Params[app.ParamWatch]); err == nil {
-		y.retry() // what is told is how it is now
-	}
+	s.retry(q.Tenant, q.Params[app.ParamWatch]) // what is told is how it is now
 	ask := maps.Clone(q.Params)
 	delete(ask, app.ParamWatch)
 	y, err := s.System(ctx, q.Tenant, q.Params[app.ParamWatch])
@@ -301,8 +298,10 @@ func (s *systems) look(ctx context.Context, watch string, held *engine.Held) err
 			continue
 		}
 		held.Silent(err)
-		if errors.Is(err, fs.ErrNotExist) {
-			y.forget()
+		if errors.Is(err, fs.ErrNotExist) { // its folders were removed: the next use makes them again
+			y.turn <- struct{}{}
+			y.ready = nil
+			<-y.turn
 		}
 		if !told && log.Enabled(ctx, slog.LevelWarn) {
 			told = true
