@@ -39,10 +39,17 @@ func TestThroughPgBouncer(t *testing.T) {
 	a.run()
 	for n := range 6 {
 		tx := a.begin(n)
+		_, err := tx.Exec(t.Context(), "SELECT set_config('job.tenant', 'of the caller', true)")
+		a.must(err)
 		h := a.enqueue(unique, order{fmt.Sprint("pgx", n), n}, postgres.In(tx))
 		again := a.enqueue(unique, order{fmt.Sprint("pgx", n), n}, postgres.In(tx))
 		if again.ID != h.ID || !again.Existed {
 			t.Errorf("an equal job is %s, want %s", again.ID, h.ID)
+		}
+		var tenant string // what enqueue sets for its statements is as it was before
+		a.must(tx.QueryRow(t.Context(), "SELECT current_setting('job.tenant', true)").Scan(&tenant))
+		if tenant != "of the caller" {
+			t.Errorf("the transaction has the tenant %q", tenant)
 		}
 		a.must(tx.Commit(t.Context()))
 		if got, err := h.Wait(t.Context()); got != n || err != nil {
@@ -64,12 +71,6 @@ func TestThroughPgBouncer(t *testing.T) {
 		if got, err := h.Wait(t.Context()); got != n || err != nil {
 			t.Errorf("%d, %v; want %d", got, err, n)
 		}
-	}
-	// A tenant that was set for a statement is not that of the next user of the connection.
-	var tenant string
-	a.must(pool.QueryRow(t.Context(), "SELECT coalesce(current_setting('job.tenant', true), '')").Scan(&tenant))
-	if tenant != "" {
-		t.Errorf("the connection has the tenant %q", tenant)
 	}
 }
 
