@@ -284,6 +284,59 @@ func TestVersionsOfArguments(t *testing.T) {
 	})
 }
 
+// Arguments that this build cannot read are no failure of their job. It waits for another build.
+func TestArgumentsThatDoNotFit(t *testing.T) {
+	type numbers struct{ N int }
+	type texts struct{ N string }
+	everywhere(t, func(t *testing.T, at pawl.Source) {
+		svc := opened(t, at, pawl.Configure(func(c *service.Config) { c.Grace = -1 }))
+		old := pawl.Task[numbers, string]{Kind: "plain", Retry: &job.RetryPolicy{MaxAttempts: 1}}
+		new := pawl.Task[texts, string]{Kind: "plain", Retry: old.Retry}
+		handle := func(context.Context, *pawl.Job[numbers]) (string, error) { return "called", nil }
+		old.Handle(svc, handle)
+		migrated := pawl.Task[numbers, string]{
+			Kind: "migrated", Version: 2,
+			Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(json.RawMessage) (json.RawMessage, error) {
+				return nil, errors.New("no number")
+			}},
+		}
+		migrated.Handle(svc, handle)
+		stop := running(t, svc)
+		first := pawl.Task[texts, string]{Kind: "migrated"}
+		plain, older := enqueue(t, new, svc, texts{"three"}), enqueue(t, first, svc, texts{"three"})
+		for h, why := range map[*pawl.Handle[string]]string{
+			plain: "cannot unmarshal string", older: "from version 1: no number",
+		} {
+			for e, err := range svc.Jobs().Events(t.Context(), h.ID, "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.State == job.Blocked {
+					break
+				}
+			}
+			j, err := h.Job(t.Context())
+			if err != nil || j.Code != job.ArgsUnreadable || j.Attempt != 1 || !strings.Contains(j.Message, why) {
+				t.Errorf("%s, attempt %d: %s, %v", j.Code, j.Attempt, j.Message, err)
+			}
+		}
+		stop()
+		svc.Close()
+
+		// the same database, another build
+		svc = opened(t, at)
+		read := func(_ context.Context, j *pawl.Job[texts]) (string, error) { return j.Args.N, nil }
+		new.Handle(svc, read)
+		first.Handle(svc, read)
+		running(t, svc)
+		for _, h := range []*pawl.Handle[string]{new.Find(svc, plain.ID), first.Find(svc, older.ID)} {
+			if got, err := h.Wait(t.Context()); got != "three" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+	})
+}
+
 // Without OnError failures are logged, and the stack of a panic.
 func TestFailuresAreLogged(t *testing.T) {
 	for _, heard := range []bool{false, true} {

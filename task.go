@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -91,8 +92,8 @@ type Task[A, R any] struct {
 	Revision int
 
 	// Version is the version of A that this build writes; 0 stands for 1. A job whose arguments have
-	// a newer version than its process knows is BLOCKED until a process that knows it is there, for
-	// a week at most.
+	// a newer version than its process knows, or which this cannot read, is BLOCKED until a process
+	// is there that can, for a week at most.
 	Version int
 
 	// Migrate brings arguments of older versions up to date: the function of version n makes
@@ -190,9 +191,11 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 	s.kinds = append(s.kinds, t.kind())
 	version := max(t.Version, 1)
 	s.knowVersions(t.Kind, version)
+	build := buildOf(reflect.TypeFor[A](), version)
+	s.knowBuild(t.Kind, build)
 	s.jobs.Handle(t.Kind, func(ctx context.Context, run *service.TaskRun) (any, error) {
 		j := &Job[A]{TaskRun: run, s: s}
-		if err := t.read(run, version, &j.Args); err != nil {
+		if err := t.read(run, version, build, &j.Args); err != nil {
 			return nil, err
 		}
 		result, err := handler(ctx, j)
@@ -283,7 +286,7 @@ func (t *Task[A, R]) spec(args A) (job.Spec, error) {
 }
 
 // read reads the arguments of a job. Those of an older version are brought up to date first.
-func (t *Task[A, R]) read(run *service.TaskRun, version int, args *A) error {
+func (t *Task[A, R]) read(run *service.TaskRun, version int, build string, args *A) error {
 	var spec struct {
 		Args    json.RawMessage `json:"args"`
 		Version int             `json:"args_version"`
@@ -302,7 +305,7 @@ func (t *Task[A, R]) read(run *service.TaskRun, version int, args *A) error {
 		}
 		newer, err := migrate(spec.Args)
 		if err != nil {
-			return Fail(fmt.Errorf("arguments of version %d: %w", has, err))
+			return unreadableArgs(t.Kind, build, fmt.Errorf("from version %d: %w", has, err))
 		}
 		spec.Args = newer
 	}
@@ -310,7 +313,7 @@ func (t *Task[A, R]) read(run *service.TaskRun, version int, args *A) error {
 		return nil
 	}
 	if err := json.Unmarshal(spec.Args, args); err != nil {
-		return service.ArgsError(t.Kind, err)
+		return unreadableArgs(t.Kind, build, err)
 	}
 	return nil
 }

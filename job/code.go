@@ -292,8 +292,9 @@ var Codes = []CodeInfo{
 		"find out where the handler hangs, or give its kind a longer time: Stall",
 	},
 	{
-		ArgsUnreadable, "the arguments of the task are of a newer version than the processes that run its kind", true,
-		"start a process of the version that can read them, or correct the arguments and submit the task again",
+		ArgsUnreadable, "the processes that run the kind of the task cannot read its arguments: they are of a newer " +
+			"version, or do not fit", true,
+		"start a process of a build that can read them, or correct the arguments and submit the task again",
 	},
 	{Poison, "process after process died while it ran the job: twice beside others, and then three times while " +
 		"the job ran alone, as the only suspect of its process", false, "find out what in it kills a process " +

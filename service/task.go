@@ -235,9 +235,6 @@ type argsError struct {
 func (e *argsError) Error() string { return fmt.Sprintf("args do not fit kind %s: %v", e.kind, e.err) }
 func (e *argsError) Unwrap() error { return e.err }
 
-// ArgsError returns the error of a handler that cannot read the arguments of its job, which fails.
-func ArgsError(kind string, err error) error { return &argsError{kind, err} }
-
 // A PanicError is the error of a handler that panicked.
 type PanicError struct {
 	Value any
