@@ -444,13 +444,8 @@ func TestWhatARunLeftGoes(t *testing.T) {
 		setsid -f sh -c 'echo $$ >pid; mv pid left; exec sleep 1000'; sleep 1000`)
 	h := b.launch(t, k, p)
 	until(t, "it runs", func() bool { return exists(p.Dir + "/left") })
-	taken, _, err := b.runner.Room(t.Context(), k, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, _ := taken.Taker()
 	id := idOf(t, b, h)
-	_ = syscall.Kill(script.Process.PID, syscall.SIGKILL) // so that it ends nothing itself
+	_ = syscall.Kill(b.script(t, k).PID, syscall.SIGKILL) // so that it ends nothing itself
 	until(t, "it is over", func() bool { return b.do(t, "squeue", "-h", "-j", id) == "" })
 	if pid, err := strconv.Atoi(strings.TrimSpace(read(p.Dir + "/left"))); err != nil || syscall.Kill(pid, 0) != nil {
 		t.Fatalf("Slurm has found what the program left, process %d: %v", pid, err)

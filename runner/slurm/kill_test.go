@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/pawl-jobs/pawl/host"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -106,6 +110,17 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
+// script returns the process of the script of a launch.
+func (b bench) script(t *testing.T, k runner.Key) host.Process {
+	t.Helper()
+	taken, _, err := b.runner.Room(t.Context(), k, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by, _ := taken.Taker()
+	return by.Process
+}
+
 // A script that is not able to end its program is ended with it, by Slurm.
 func TestKillBySlurm(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
@@ -113,12 +128,8 @@ func TestKillBySlurm(t *testing.T) {
 	k, p := b.newJob(t, "trap '' TERM; : >up; while :; do sleep 1000; done")
 	h := b.launch(t, k, p)
 	until(t, "it runs", func() bool { return exists(p.Dir + "/up") })
-	taken, _, err := b.runner.Room(t.Context(), k, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, _ := taken.Taker()
-	for _, pid := range children(script.Process.PID) {
+	script := b.script(t, k)
+	for _, pid := range children(script.PID) {
 		if !strings.Contains(read(fmt.Sprintf("/proc/%d/environ", pid)), h.Token) {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // what would end it
 		}
@@ -126,7 +137,7 @@ func TestKillBySlurm(t *testing.T) {
 	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
 		t.Fatal(err)
 	}
-	if e := b.status(t, h).End; e == nil || e.Signal != 9 || len(children(script.Process.PID)) > 0 {
+	if e := b.status(t, h).End; e == nil || e.Signal != 9 || len(children(script.PID)) > 0 {
 		t.Errorf("its end: %+v", e)
 	}
 }
@@ -181,4 +192,39 @@ func TestKillOfARerunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "it is out of the queue", func() bool { return b.do(t, "squeue", "-h", "-n", l.Name) == "" })
+}
+
+// Those who cancel many jobs at once share what they ask squeue: one look each [Config.Soon], and
+// one question for the ids of all that are canceled together.
+func TestCancelsShareTheirQuestions(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", `echo "$*" >>`+asked+`; exec %s "$@"`))
+	b.runner.cfg.Soon = 5 * time.Second
+	const n = 20
+	all := b.array(t, job.Resources{}, slices.Repeat([]string{": >up; exec sleep 1000"}, n)...)
+	until(t, "all run", func() bool {
+		return !slices.ContainsFunc(all, func(o task) bool { return !exists(o.plan.Dir + "/up") })
+	})
+	before := len(strings.Split(read(asked), "\n"))
+	begin := time.Now()
+	var kills errgroup.Group
+	for _, o := range all {
+		kills.Go(func() error { return b.runner.Kill(t.Context(), o.handle, 0) })
+	}
+	if err := kills.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	looks, lookups := 0, 0
+	for _, words := range strings.Split(read(asked), "\n")[before-1:] {
+		switch {
+		case strings.Contains(words, " -n "):
+			lookups++
+		case words != "":
+			looks++
+		}
+	}
+	t.Logf("%d looks and %d questions for ids in %s", looks, lookups, time.Since(begin))
+	if most := 1 + int(time.Since(begin)/b.runner.cfg.Soon) + 1; looks > most || lookups > n/4 {
+		t.Errorf("%d cancels: %d looks, %d at most in that time, and %d questions for ids", n, looks, most, lookups)
+	}
 }
