@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
@@ -56,11 +57,25 @@ func (s *Service) knowBuild(kind, build string) {
 func buildOf(args reflect.Type, version int) string {
 	sum := sha256.New()
 	if info, ok := debug.ReadBuildInfo(); ok {
-		fmt.Fprintln(sum, info)
+		writeSource(sum, info)
 	}
 	fmt.Fprintln(sum, version)
 	describe(sum, args, map[reflect.Type]bool{})
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// writeSource writes of which source a program is. Programs for other machines, or with other
+// flags, are the same build: else jobs would go to and fro between them.
+func writeSource(w io.Writer, info *debug.BuildInfo) {
+	fmt.Fprintln(w, info.GoVersion, info.Main)
+	for _, m := range info.Deps {
+		fmt.Fprintln(w, *m)
+	}
+	for _, s := range info.Settings {
+		if strings.HasPrefix(s.Key, "vcs.") {
+			fmt.Fprintln(w, s.Key, s.Value)
+		}
+	}
 }
 
 // describe writes what a type looks like to package encoding/json.
