@@ -318,25 +318,39 @@ func TestRoomForOneJob(t *testing.T) {
 				t.Errorf("%d jobs wait behind it", g.Behind)
 			}
 			empty()
-			h.release(g)
-			h.poll("the first of them", func() bool { // both at once do not fit
-				all, err := h.svc.Blocked(h.ctx)
-				if err != nil {
-					t.Fatal(err)
+			for _, id := range large { // both at once do not fit
+				if errs, err := h.svc.ActOnJobs(h.ctx, groups.Release, id); err != nil || errs[0] != nil {
+					t.Fatal(errs, err)
 				}
-				if len(all) > 0 && all[0].Jobs > 0 && !all[0].Clear {
-					h.svc.ActOnGroup(h.ctx, groups.Release, all[0].Key) // the last one may have gone meanwhile
-				}
-				for _, id := range large {
-					if j, err := h.svc.Job(h.ctx, id); err != nil || !j.State.Terminal() {
-						return false
-					}
-				}
-				return true
-			})
-			h.finish(large...)
+				h.finish(id)
+			}
 		})
 	}
+}
+
+// Inputs that fit, and leave no room for anything else, take no room while their job waits: two
+// such jobs would wait for each other.
+func TestInputsThatFillTheFileSystem(t *testing.T) {
+	h := openOn(t, memory{})
+	small := h.tmpfs("16m")
+	h.stop()
+	h.start(func(p *parts) { p.Local.Work = small })
+	empty := h.fill(small, 8<<20)
+	h.write(strings.Repeat("x", 8<<20), h.dir, "large")
+	s := shell("test $(wc -c < large) = 8388608")
+	s.Inputs = []job.Input{{From: filepath.Join(h.dir, "large")}}
+	large := h.submit(s)
+	g := h.blocked(1)
+	h.space(g, small, 10<<20, "")
+	if !strings.HasPrefix(g.Message, "write the job's description: no space left") {
+		t.Errorf("blocked: %s", g.Message)
+	}
+	if _, err := os.Stat(filepath.Join(small, "default", large.String(), "large")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its input has taken room: %v", err)
+	}
+	empty()
+	h.release(g)
+	h.finish(large)
 }
 
 func TestResultThatNeverFits(t *testing.T) {

@@ -192,7 +192,11 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	}
 	if err := s.sys.Host.Files().Put(ctx, path.Join(s.dir, describedFile), bytes.NewReader(b),
 		files.PutOptions{Mode: 0o600, NoSync: true}); err != nil {
-		return k.trouble(ctx, s, job.StagingFailed, "write the job's description", k.full(ctx, k.workRoom(s, 0), err))
+		if noRoom(err) {
+			g.takeBack(ctx)
+		}
+		into := k.workRoom(s, r.Staged.Bytes-r.Staged.Holes+int64(len(b)))
+		return k.trouble(ctx, s, job.StagingFailed, "write the job's description", k.full(ctx, into, err))
 	}
 	crash.At("stage.listed")
 	return g.done()
@@ -209,11 +213,7 @@ func (g *stager) describe() ([]byte, error) {
 
 // done returns the outcome when all is staged.
 func (g *stager) done() engine.Outcome {
-	o := engine.Next(job.StagingJob)
-	if msg := g.String(); msg != "" {
-		o = o.Explain(msg, nil)
-	}
-	return o
+	return engine.Next(job.StagingJob).Explain(g.String(), nil)
 }
 
 // takeBack removes the copies. A job that waits for room takes none from others: they may go on,
