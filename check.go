@@ -60,6 +60,11 @@ func (t *Task[A, R]) check() error {
 			}
 		}
 	}
+	for _, key := range t.Limits {
+		if err := fields("Limits", job.LimitFields(key)); err != nil {
+			return err
+		}
+	}
 	return fields("Index", t.Index)
 }
 

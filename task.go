@@ -51,9 +51,10 @@ type Task[A, R any] struct {
 	// Order puts jobs in order: [InOrder]. By default there is none.
 	Order Order
 
-	// Limits are keys of limits. A job takes a turn of each before it runs. A limit of all jobs of
-	// the kind has the key kind/KIND. [service.Service.SetLimit] of [Service.Jobs] sets limits; a key
-	// that has none holds nobody up.
+	// Limits are keys of limits. A job takes a turn of each before it runs. A field in braces stands
+	// for its value: account/{account}, where a limit of account/* holds for each account by itself.
+	// A limit of all jobs of the kind has the key kind/KIND. [service.Service.SetLimit] of
+	// [Service.Jobs] sets limits; a key that has none holds nobody up.
 	Limits []string
 
 	// Retry says how often a job is tried, and how long it waits between; by default ten times,

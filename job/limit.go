@@ -1,9 +1,12 @@
 package job
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -153,7 +156,15 @@ func (l *Limit) Shut(key string, places int) *Limit {
 // Weight returns the share of an owner, 1 or more.
 func (l *Limit) Weight(owner string) int { return max(1, l.Weights[owner]) }
 
-var limitKeyRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@%+-]*(/[A-Za-z0-9._:@%+-][A-Za-z0-9._:@%+ -]*)*$`)
+// Regular expressions for the keys of limits, for Go and for SQL: what they look like, and those
+// that no spec may name.
+const (
+	LimitKeyPattern = `^[A-Za-z0-9][A-Za-z0-9._:@%+-]*(/[A-Za-z0-9._:@%+-][A-Za-z0-9._:@%+ -]*)*$`
+	OwnKeyPattern   = "^(" + limitTenant + "|" + limitUser + "|" + limitKind + "|" + limitSystem + "|ahead|unique|order|" +
+		RateStarts + "|" + RateLaunches + "|" + RateDials + "|" + RateReleases + ")(/|$)"
+)
+
+var limitKeyRE = regexp.MustCompile(LimitKeyPattern)
 
 // Validate reports everything that is wrong with l. Its error is a [SpecError].
 func (l *Limit) Validate() error {
@@ -255,13 +266,18 @@ func (v *validation) limitKey(path, key string) {
 }
 
 // limits checks the keys that a spec names.
-func (v *validation) limits(keys []string) {
+func (v *validation) limits(s *Spec) {
+	keys := s.Limits
 	v.many("limits", len(keys), MaxJobLimits)
 	for i, key := range keys[:min(len(keys), MaxJobLimits)] {
 		path := fmt.Sprintf("limits[%d]", i)
-		v.limitKey(path, key)
+		v.limitKey(path, fieldRE.ReplaceAllString(key, "x"))
 		first, _, _ := strings.Cut(key, "/")
 		switch {
+		case fieldRE.MatchString(first):
+			v.add(path, key, "begins with a field of args", "put a part before it, as in account/{account}")
+		case fieldRE.MatchString(key) && s.kind() == KindApp:
+			v.add(path, key, "reads args, which a program does not have", "give a key without braces")
 		case BuiltIn(key):
 			v.add(path, key, "begins with "+first,
 				"name another key: each job already has the keys of its tenant, user, kind and system")
@@ -275,4 +291,71 @@ func (v *validation) limits(keys []string) {
 			v.add(path, key, "is given twice", "name it once")
 		}
 	}
+	if len(s.Args) > 0 {
+		if _, err := s.LimitKeys(); err != nil {
+			v.found.Add(err.(*SpecError).Problems...)
+		}
+	}
 }
+
+// fieldRE matches a field of args in a key of a limit: {account}, or {user.id}.
+var fieldRE = regexp.MustCompile(`\{([^{}/]+)\}`)
+
+// LimitFields returns the fields of args in a key of a limit: account in "account/{account}".
+func LimitFields(key string) (fields []string) {
+	for _, m := range fieldRE.FindAllStringSubmatch(key, -1) {
+		fields = append(fields, m[1])
+	}
+	return fields
+}
+
+// LimitKeys returns the keys of limits that the spec names, with the values of its args in place of
+// fields: "account/4711" for "account/{account}". Its error is a [SpecError].
+func (s *Spec) LimitKeys() (keys []string, err error) {
+	if !slices.ContainsFunc(s.Limits, fieldRE.MatchString) {
+		return slices.Clone(s.Limits), nil
+	}
+	args, _ := decode(s.Args) // what is wrong with args is said elsewhere
+	var v validation
+	for i, key := range s.Limits {
+		path, named := fmt.Sprintf("limits[%d]", i), key
+		for _, field := range LimitFields(named) {
+			word := limitWord(within(args, strings.Split(field, ".")))
+			if word == "" {
+				v.add(path, named, "finds no word in the field "+field+" of args",
+					"give a text, a whole number, true or false there")
+			}
+			key = strings.ReplaceAll(key, "{"+field+"}", word)
+		}
+		if len(key) > MaxLimitKey {
+			v.add(path, named, "is too long with the values of args", fmt.Sprintf("keep it to %d bytes", MaxLimitKey))
+		}
+		if !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, v.err()
+}
+
+// limitWord returns a value of args as a part of a key; "": it cannot be one.
+func limitWord(v any) string {
+	text := ""
+	switch v := v.(type) {
+	case string:
+		text = v
+	case bool:
+		text = strconv.FormatBool(v)
+	case json.Number:
+		digits, power, _ := strings.Cut(plainNumber(v.String()).String(), "e")
+		zeros, _ := strconv.Atoi(power)
+		if zeros < 0 || zeros > MaxLimitKey { // a fraction, or too long
+			return ""
+		}
+		text = digits + strings.Repeat("0", zeros)
+	}
+	return keyPart.Replace(url.QueryEscape(text))
+}
+
+// keyPart makes of a part of a URL what keys of limits have: the space is not a plus, and an
+// address can be read.
+var keyPart = strings.NewReplacer("+", "%20", "~", "%7E", "%40", "@", "%3A", ":")

@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,13 @@ func TestLimitsOfASpec(t *testing.T) {
 		`["order/x"]`:               "limits[0] (order/x): begins with order: name another key: those of this kind are Pawl's own",
 		`["gpu/*"]`:                 "is not a key",
 		`[""]`:                      "limits[0]: is missing",
+		`["gpu/{of.card}"]`:         "",
+		`["gpu/{}"]`:                "is not a key",
+		`["gpu/{a/b}"]`:             "is not a key",
+		`["{gpu}/a"]`:               "limits[0] ({gpu}/a): begins with a field of args: put a part before it, as in account/{account}",
+		`["gpu/{card}"], "args": {"card": null}`: "limits[0] (gpu/{card}): finds no word in the field card of args: " +
+			"give a text, a whole number, true or false there",
+		`["gpu/{card}"], "kind": "app", "command": ["true"]`: "limits[0] (gpu/{card}): reads args, which a program does not have",
 	} {
 		err := valid(`{"kind": "send", "limits": ` + keys + `}`)
 		switch {
@@ -80,6 +88,50 @@ func TestLimitsOfASpec(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, want %q", keys, err, want)
 		}
+	}
+}
+
+func TestLimitKeys(t *testing.T) {
+	const of = `{"a": "ada", "n": 4711.0, "b": false, "t": "R&D 100%/é*", "in": {"a": -12e2}, "x": 1.5, "l": [1], "e": "", "z": -0}`
+	for named, want := range map[string]string{
+		"gpu":              "gpu",
+		"account/{a}":      "account/ada",
+		"account/{n}":      "account/4711",
+		"test/{b}/{in.a}":  "test/false/-1200",
+		"of-{a}-{a}/{a}":   "limits[0] (of-{a}-{a}/{a}): begins with a field",
+		"of/x-{a}-{n}-{a}": "of/x-ada-4711-ada",
+		"of/{t}":           "of/R%26D%20100%25%2F%C3%A9%2A",
+		"of/{z}":           "of/0",
+		"of/{x}":           "finds no word in the field x of args",
+		"of/{l}":           "finds no word in the field l of args",
+		"of/{e}":           "finds no word in the field e of args",
+		"of/{in}":          "finds no word in the field in of args",
+		"of/{in.b}":        "finds no word in the field in.b of args",
+		"of/{a.b}":         "finds no word in the field a.b of args",
+	} {
+		spec, err := job.ParseSpec([]byte(`{"kind": "send", "args": ` + of + `, "limits": ["` + named + `"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = spec.Validate(); err != nil {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", named, err, want)
+			}
+			continue
+		}
+		if keys, err := spec.LimitKeys(); err != nil || !slices.Equal(keys, []string{want}) {
+			t.Errorf("%s: %q, %v, want %s", named, keys, err, want)
+		}
+	}
+	for n, want := range map[string]string{"1e300": "too long", "1e999999999999999999999": "finds no word", "1e-3": "finds no word"} {
+		long := job.Spec{Kind: "send", Limits: []string{"of/" + strings.Repeat("x", 200) + "/{n}"}, Args: json.RawMessage(`{"n": ` + n + `}`)}
+		if _, err := long.LimitKeys(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+	twice := job.Spec{Kind: "send", Limits: []string{"of/{a}", "of/{b}"}, Args: json.RawMessage(`{"a": 1, "b": "1"}`)}
+	if keys, err := twice.LimitKeys(); err != nil || len(keys) != 1 {
+		t.Errorf("two fields of one value: %q, %v", keys, err)
 	}
 }
 

@@ -41,7 +41,10 @@ type Spec struct {
 	Delay Duration `json:"delay,omitempty" example:"90s"`
 
 	// Keys of limits. The job takes a turn of each before it runs, beside those of its tenant,
-	// user, kind and system. pawl limits set says how many jobs may have a turn of a key at once.
+	// user, kind and system. pawl limits set says how many jobs may have a turn of a key at once. In
+	// the key of a task a field in braces stands for its value in args: account/{account}. That is a
+	// text, a whole number, true or false, and is written as a part of a key: what is no letter, no
+	// digit and none of . _ : @ - as %20.
 	Limits []string `json:"limits,omitempty" maxItems:"16" example:"[\"license/matlab\"]"`
 
 	// Puts the job in order with others: jobs with the same key go one after the other.

@@ -97,7 +97,7 @@ func (s *Spec) Validate() error {
 	}
 	v.instant("not_before", s.NotBefore)
 	v.duration("delay", s.Delay)
-	v.limits(s.Limits)
+	v.limits(s)
 	v.unique(s)
 	v.order(s)
 	v.labels(s.Labels)

@@ -39,8 +39,9 @@ type Kind struct {
 	// Puts the jobs in order.
 	Order *job.Order `json:"order,omitempty"`
 
-	// Keys of limits. Each job takes a turn of each before it runs.
-	Limits []string `json:"limits,omitempty" maxItems:"16" example:"[\"license/matlab\"]"`
+	// Keys of limits. Each job takes a turn of each before it runs. A field in braces stands for its
+	// value in args: account/{account}.
+	Limits []string `json:"limits,omitempty" maxItems:"16" example:"[\"account/{account}\"]"`
 
 	// Whether a failed attempt is tried again.
 	Retry *job.RetryPolicy `json:"retry,omitempty"`

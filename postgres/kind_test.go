@@ -1,9 +1,11 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/postgres"
 )
 
 // sent enqueues one task in SQL.
@@ -31,8 +34,8 @@ func TestEnqueueInSQLFollowsTheKind(t *testing.T) {
 	a := start(t)
 	ctx := t.Context()
 	task := pawl.Task[order, int]{
-		Kind: "declared", Unique: pawl.UntilDone("account"), Order: pawl.InOrder("account").By("due").Passing(),
-		Limits: []string{"license"}, Retry: &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Base: job.Duration(time.Minute)}},
+		Kind: "declared", Unique: pawl.UntilDone("account"), Order: pawl.InOrder("account").By("args.n").Passing(),
+		Limits: []string{"license", "account/{account}"}, Retry: &job.RetryPolicy{MaxAttempts: 3, Backoff: job.Backoff{Base: job.Duration(time.Minute)}},
 	}
 	a.must(task.Declare(ctx, a.svc))
 	by := func(h *pawl.Handle[int]) string {
@@ -53,7 +56,7 @@ func TestEnqueueInSQLFollowsTheKind(t *testing.T) {
 	if again, existed, err := a.sent(`{"kind": "declared", "args": {"account": "eve", "n": 4}}`); again != h.ID || !existed || err != nil {
 		t.Errorf("SQL made job %s, and the library job %s: %v", again, h.ID, err)
 	}
-	if sql, lib := by(task.Find(a.svc, id)), by(h); sql != lib {
+	if sql, lib := by(task.Find(a.svc, id)), strings.Replace(by(h), "account/eve", "account/ada", 1); sql != lib {
 		t.Errorf("SQL: %s\nlibrary: %s", sql, lib)
 	}
 
@@ -69,6 +72,49 @@ func TestEnqueueInSQLFollowsTheKind(t *testing.T) {
 	a.must(err)
 	if _, _, err := a.sent(`{"kind": "declared", "args": {}}`); err == nil || !strings.Contains(err.Error(), "kind: declared is disabled") {
 		t.Errorf("of a disabled kind: %v", err)
+	}
+}
+
+// Each account is under a limit of its own and has an order of its own, also for jobs from SQL.
+func TestLimitsAndOrdersByArguments(t *testing.T) {
+	a := start(t)
+	ctx := t.Context()
+	task := pawl.Task[order, int]{Kind: "by", Limits: []string{"account/{account}"}, Order: pawl.InOrder("account").By("args.n")}
+	a.must(task.Declare(ctx, a.svc))
+	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "account/*", Most: 1}))
+	a.must(a.svc.Jobs().SetLimit(ctx, job.Limit{Key: "account/eve", Most: 0}))
+	tx := a.begin(1)
+	var hs []*pawl.Handle[int]
+	for _, n := range []int{10, 9, -3} {
+		a.enqueue(task, order{"eve", n}, postgres.In(tx))
+		hs = append(hs, a.enqueue(task, order{"ada", n}, postgres.In(tx)))
+		var id string
+		a.must(tx.QueryRow(ctx, "SELECT job::text FROM pawl.enqueue(jsonb_build_object('jobs', jsonb_build_array($1::jsonb)))",
+			fmt.Sprintf(`{"kind": "by", "args": {"account": "ada", "n": %d}}`, n-1)).Scan(&id))
+		of, err := job.ParseID(id)
+		a.must(err)
+		hs = append(hs, task.Find(a.svc, of))
+	}
+	a.must(tx.Commit(ctx))
+	var ran []int
+	task.Handle(a.svc, func(ctx context.Context, j *pawl.Job[order]) (int, error) {
+		ran = append(ran, j.Args.N) // no lock: one of an account at once, and eve has none
+		return 0, nil
+	})
+	a.run()
+	for _, h := range hs {
+		if _, err := h.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int{-4, -3, 8, 9, 9, 10}; !slices.Equal(ran, want) {
+		t.Errorf("they ran as %v, want %v", ran, want)
+	}
+	// The others of eve wait behind the first.
+	for key, waiting := range map[string]int{"account/eve": 1, "account/ada": 0} {
+		if u, err := a.svc.Jobs().Limit(ctx, key); err != nil || u.Waiting+u.InUse != waiting {
+			t.Errorf("%s: %+v, %v", key, u, err)
+		}
 	}
 }
 
@@ -113,6 +159,62 @@ func TestKeysInSQLAreThoseOfTheLibrary(t *testing.T) {
 			t.Fatalf("%s: SQL has %s, the library %s", text, sql, lib)
 		}
 	})
+}
+
+// The keys of limits and the places in an order that a task has because of its arguments are those
+// of package job, too, and so is what is refused.
+func TestPlacesInSQLAreThoseOfTheLibrary(t *testing.T) {
+	a := start(t)
+	place := func(args, limit, by string) (sql, lib string) {
+		spec := job.Spec{Kind: "k", Args: json.RawMessage(args), Limits: []string{limit}}
+		keys, err := spec.LimitKeys()
+		lib = refusal(strings.Join(keys, " "), cmp.Or(err, spec.Validate()))
+		spec.Order = &job.Order{Key: "o", By: "args." + by}
+		rank, err := spec.Rank()
+		ask := func(sql, of string) (text string, err error) {
+			err = a.db.QueryRow(a.Context(), sql, args, of).Scan(&text)
+			return text, err
+		}
+		return refusal(ask("SELECT pawl.limit_key($1::jsonb, $2)", limit)) + " " + refusal(ask("SELECT pawl.rank($1::jsonb, $2)", by)),
+			lib + " " + refusal(rank, err)
+	}
+	for _, v := range []string{
+		`null`, `true`, `0`, `-0`, `-0.0`, `0.0`, `1`, `-1.50`, `1e3`, `1E-3`, `-12.5e2`, `4711.000`, `9223372036854775807`, `-9223372036854775808`,
+		`9223372036854775808`, `-9223372036854775809`, `123456789012345678901234567890`, `0.000001`, `1e100`, `-1e100`, `1e400`, `-1e400`, `1e-400`,
+		`9007199254740993`, `""`, `"ada"`, `"a b+c~d:e@f.g_h-i"`, `"50% / *é😀"`, `"\u0001"`, `"{v}"`, `[]`, `{}`, `{"v": 1}`, `"` + strings.Repeat("x", 255) + `"`,
+		`"` + strings.Repeat("x", 256) + `"`, `"` + strings.Repeat("x", 395) + `"`, `"` + strings.Repeat("é", 200) + `"`, `1e395`,
+	} {
+		for _, limit := range []string{"of/{v}", "of/{v.v}", "of/a{v}b-{w}", "of/{v}/{v}", "plain"} {
+			if sql, lib := place(`{"v": `+v+`, "w": 5}`, limit, "v"); sql != lib {
+				t.Errorf("%s, %s: SQL has %q, the library %q", v, limit, sql, lib)
+			}
+		}
+	}
+	for _, limit := range []string{
+		"", "{v}", "{v}/a", "a{v}/b", "a/{}", "a/{v", "a/v}", "a//b", "a/*", "user/ada", "kind/{v}", "tenant", "order/x", "order", "unique/x", "ahead/a",
+		"starts/a", "dials", "orders/x", "a b/c", "a/b c", "é", "a/é", "a/" + strings.Repeat("x", 398), "a/" + strings.Repeat("x", 399),
+	} {
+		if sql, lib := place(`{"v": "x"}`, limit, "v"); sql != lib {
+			t.Errorf("%s: SQL has %q, the library %q", limit, sql, lib)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		v, err := json.Marshal(value(t, 0))
+		if err != nil || strings.Contains(string(v), `\u0000`) {
+			t.Skip("jsonb has no such character")
+		}
+		if sql, lib := place(`{"v": `+string(v)+`}`, "of/x-{v}", "v"); sql != lib {
+			t.Fatalf("%s: SQL has %q, the library %q", v, sql, lib)
+		}
+	})
+}
+
+// refusal is text, or that it was refused.
+func refusal(text string, err error) string {
+	if err != nil {
+		return "refused"
+	}
+	return text
 }
 
 // value draws a JSON value.

@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/job/why"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -188,7 +189,7 @@ func ranFor(d time.Duration) *job.Duration {
 const maxBehind = 10_000
 
 // whereAmong says where a waiting job stands among others, and how its group stands if it is
-// blocked. It continues the sentence of [job.Job.Stands]. Lists do without it.
+// blocked. It continues the sentence of [why.Stands]. Lists do without it.
 func (s *Service) whereAmong(ctx context.Context, j *job.Job) (string, error) {
 	switch {
 	case j.Line != "":
@@ -289,7 +290,7 @@ func (s *Service) inGroup(ctx context.Context, j *job.Job) (string, error) {
 // view returns a job as people look at it. among says where it stands among others.
 func (s *Service) view(j *job.Job, l look, among string) View {
 	j.Message = job.Text(j.Message)
-	v := View{Job: *j, Why: j.Stands(time.Now(), l.served) + among + j.Alone(l.served)}
+	v := View{Job: *j, Why: why.Stands(j, time.Now(), l.served) + among + why.Alone(j, l.served)}
 	v.Checkpoint = s.checkpoint(j)
 	v.Work, v.Until = nil, j.Deadline()
 	v.Fault = v.Mend()
@@ -478,7 +479,7 @@ func (g *Gone) why(v *View, among string) string {
 	case job.Worker:
 		return "was in the hands of a process of " + is
 	case job.Monitor:
-		return v.Unwatched() + ", on " + is
+		return why.Unwatched(&v.Job) + ", on " + is
 	}
 	return v.Why + "; it belongs to " + is
 }

@@ -510,7 +510,11 @@ func (s *Service) setKeys(spec *job.Spec, n *store.New, keys *ownKeys) error {
 	if spec.Resources != nil {
 		partition = spec.Resources.Partition
 	}
-	n.Job.Limits, n.Optional = slices.Clone(spec.Limits), keys.of(&n.Job, spec.System, partition)
+	limits, err := spec.LimitKeys()
+	if err != nil {
+		return err
+	}
+	n.Job.Limits, n.Optional = limits, keys.of(&n.Job, spec.System, partition)
 	if o := spec.Order; o != nil {
 		rank, err := spec.Rank()
 		if err != nil {

@@ -91,6 +91,11 @@ var constants = map[string]string{
 	"DebtDependants":   quoted(job.DebtDependants),
 	"NormalCompletion": quoted(job.NormalCompletion),
 	"Launching":        quoted(job.Launching),
+
+	"LimitKeyPattern": quoted(job.LimitKeyPattern),
+	"OwnKeyPattern":   quoted(job.OwnKeyPattern),
+	"MaxLimitKey":     strconv.Itoa(job.MaxLimitKey),
+	"MaxJobLimits":    strconv.Itoa(job.MaxJobLimits),
 }
 
 // quoted is a word as SQL has it. Words of package job have no quotes in them.

@@ -14,7 +14,7 @@
 //	kinds                             what a kind of task says of all its jobs
 //	claims                            what workers in any language claim and report
 //	store broker runner → host → files the contracts, each with its suite beside it (store/storetest)
-//	job, and below it                 the domain: job/turns, job/groups
+//	job, and below it                 the domain: job/turns, job/groups, job/why
 //
 // A leaf is a package below a contract, such as store/sqlite: one backend of it. Tests may import
 // anything, and so may the packages that serve only tests. The product has no switches for tests:
@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"job":        {},
 	"job/turns":  {"job"},
 	"job/groups": {"job"},
+	"job/why":    {"job"},
 
 	"files":  {"job"},
 	"host":   {"job", "files"},

@@ -20,6 +20,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/why"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -185,7 +186,8 @@ func parseFilter(text string) (job.Filter, error) {
 func saidOnce(all []service.View) (said bool) {
 	for i := range all {
 		j := &all[i]
-		if rest, ok := strings.CutSuffix(j.Why, j.Alone(false)); ok && j.Alone(false) != "" {
+		alone := why.Alone(&j.Job, false)
+		if rest, ok := strings.CutSuffix(j.Why, alone); ok && alone != "" {
 			j.Why, said = rest, true
 		}
 	}

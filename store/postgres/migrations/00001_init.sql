@@ -597,20 +597,106 @@ END $plain$;
 -- +goose StatementBegin
 CREATE FUNCTION pawl.args_key(args jsonb, fields jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $key$
 DECLARE
-    field text; part text; v jsonb; chosen jsonb := '{}';
+    field text; chosen jsonb := '{}';
 BEGIN
     IF fields IS NULL THEN
         chosen := jsonb_build_object('', args);
     END IF;
     FOR field IN SELECT jsonb_array_elements_text(fields) LOOP
-        v := args;
-        FOREACH part IN ARRAY string_to_array(field, '.') LOOP
-            v := CASE WHEN jsonb_typeof(v) = 'object' THEN v -> part END;
-        END LOOP;
-        chosen := chosen || jsonb_build_object(field, v);
+        chosen := chosen || jsonb_build_object(field, pawl.arg(args, field));
     END LOOP;
     RETURN pawl.json_key(chosen);
 END $key$;
+-- +goose StatementEnd
+
+-- arg is a field of arguments, where a dot leads into a field; NULL if there is none.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.arg(args jsonb, field text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $arg$
+DECLARE
+    part text; v jsonb := args;
+BEGIN
+    FOREACH part IN ARRAY string_to_array(field, '.') LOOP
+        v := CASE WHEN jsonb_typeof(v) = 'object' THEN v -> part END;
+    END LOOP;
+    RETURN v;
+END $arg$;
+-- +goose StatementEnd
+
+-- limit_key is a key of a limit as a task names it, with the values of its arguments in place of
+-- fields, such as {account}.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.limit_key(args jsonb, named text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $limit$
+DECLARE
+    key text := named; field text; v jsonb; n numeric; word text; wrong text;
+BEGIN
+    LOOP
+        field := substring(key FROM '[{]([^{}/]+)[}]');
+        EXIT WHEN field IS NULL OR length(key) > 2 * {MaxLimitKey};
+        v := pawl.arg(args, field);
+        word := NULL;
+        IF jsonb_typeof(v) IN ('string', 'boolean') THEN
+            word := v #>> '{}';
+        ELSIF jsonb_typeof(v) = 'number' THEN
+            n := v::numeric;
+            word := CASE WHEN n = trunc(n) THEN trunc(n)::text END;
+        END IF;
+        IF coalesce(word, '') = '' THEN
+            wrong := 'finds no text, whole number, true or false in the field ' || field || ' of args';
+            EXIT;
+        END IF;
+        word := (SELECT string_agg(CASE WHEN c ~ '^[A-Za-z0-9._:@-]$' THEN c
+            ELSE upper(regexp_replace(encode(convert_to(c, 'UTF8'), 'hex'), '(..)', '%\1', 'g')) END, '' ORDER BY i)
+            FROM regexp_split_to_table(left(word, {MaxLimitKey}), '') WITH ORDINALITY s(c, i));
+        key := replace(key, '{' || field || '}', word);
+    END LOOP;
+    wrong := CASE
+        WHEN wrong IS NOT NULL THEN wrong
+        WHEN length(key) > {MaxLimitKey} THEN 'is too long, perhaps with the values of args: keep it to {MaxLimitKey} bytes'
+        WHEN key !~ {LimitKeyPattern} THEN 'is not a key: use letters, digits and . _ : @ % + -, in parts that are '
+            || 'separated by slashes'
+        WHEN key ~ {OwnKeyPattern} OR split_part(named, '/', 1) LIKE '%{%' THEN 'begins with ' || split_part(named, '/', 1)
+            || ': name another key'
+        END;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = 'limits: ' || named || ' ' || wrong;
+    END IF;
+    RETURN key;
+END $limit$;
+-- +goose StatementEnd
+
+-- rank is where a task stands in an order by a field of its arguments: a text that sorts by its bytes.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.rank(args jsonb, field text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $rank$
+DECLARE
+    v jsonb := pawl.arg(args, field); f float8; bits bit(64); whole numeric; sign bit(64) := 1::bit(64) << 63;
+BEGIN
+    CASE coalesce(jsonb_typeof(v), 'null')
+    WHEN 'null' THEN
+        RETURN 'z';
+    WHEN 'string' THEN
+        IF octet_length(v #>> '{}') <= 255 THEN
+            RETURN 't' || (v #>> '{}');
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = 'order.by: args.' || field || ' has a text of more than 255 bytes';
+    WHEN 'number' THEN
+        whole := trunc(v::numeric);
+        BEGIN
+            f := v::numeric::float8;
+        EXCEPTION WHEN numeric_value_out_of_range THEN
+            IF abs(whole) > 0 THEN
+                RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = 'order.by: args.' || field || ' has a number that is out of range';
+            END IF;
+            f := 0;
+        END;
+        bits := ('x' || encode(float8send(f), 'hex'))::bit(64);
+        bits := CASE WHEN f < 0 THEN ~bits ELSE bits # sign END;
+        whole := greatest(-9223372036854775808, least(9223372036854775807, whole));
+        RETURN 'n' || encode(int8send(bits::bigint), 'hex')
+            || encode(int8send((whole::bigint::bit(64) # sign)::bigint), 'hex');
+    ELSE
+        RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = 'order.by: args.' || field || ' is neither a number nor a text';
+    END CASE;
+END $rank$;
 -- +goose StatementEnd
 
 -- json_key is the digest of a JSON value, the same for equal ones.
@@ -689,9 +775,10 @@ BEGIN
             OR s #>> '{order,key}' <> '' AND s #> '{order,args}' IS NOT NULL THEN 'order: give a key, or a list of fields of args'
         WHEN coalesce(s #>> '{unique,until}', 'done') NOT IN ('start', 'done', 'running') THEN
             'unique.until: give start, done or running'
-        WHEN coalesce(s #>> '{order,by}', 'created') LIKE 'args.%' THEN 'order.by: ' || (s #>> '{order,by}')
-            || ': jobs in such an order are submitted by the library or over HTTP'
-        WHEN coalesce(s #>> '{order,by}', 'created') NOT IN ('created', 'due') THEN 'order.by: give created or due'
+        WHEN coalesce(s #>> '{order,by}', 'created') !~ '^(created|due|args[.].+)$' THEN
+            'order.by: give created, due, or a field such as args.version'
+        WHEN jsonb_typeof(s -> 'limits') <> 'array' OR jsonb_array_length(s -> 'limits') > {MaxJobLimits} THEN
+            'limits: give a list of {MaxJobLimits} keys at most'
         WHEN coalesce((s ->> 'priority')::int, 5) NOT BETWEEN 0 AND 9 THEN 'priority: give 0 to 9'
         WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
         END;
@@ -718,11 +805,13 @@ BEGIN
             | CASE WHEN s #>> '{order,failing}' = 'pass' THEN {TiePass} ELSE 0 END
             | CASE coalesce(s #>> '{unique,until}', CASE WHEN s ? 'unique' THEN 'done' END)
                 WHEN 'start' THEN {TieUniqueStart} WHEN 'done' THEN {TieUniqueDone} ELSE 0 END,
-        'limits', coalesce(s -> 'limits', '[]') || CASE WHEN s #>> '{unique,until}' = 'running'
+        'limits', coalesce((SELECT jsonb_agg(DISTINCT pawl.limit_key(s -> 'args', l.key))
+                FROM jsonb_array_elements_text(s -> 'limits') l(key)), '[]') || CASE WHEN s #>> '{unique,until}' = 'running'
                 OR (s #>> '{unique,alone}')::boolean THEN jsonb_build_array('unique/' || kind || '/' || pawl.key_part(equal))
             ELSE '[]' END,
         'optional', jsonb_build_array('tenant', 'user/' || pawl.key_part(owner), 'kind/' || kind),
-        'order', 'order/' || ordered, 'rank', nullif(s #>> '{order,by}', 'created'),
+        'order', 'order/' || ordered, 'rank', CASE WHEN s #>> '{order,by}' LIKE 'args.%'
+            THEN pawl.rank(s -> 'args', substr(s #>> '{order,by}', 6)) ELSE nullif(s #>> '{order,by}', 'created') END,
         'unique', CASE WHEN s ? 'unique' AND s #>> '{unique,until}' IS DISTINCT FROM 'running' THEN jsonb_build_array(
             jsonb_build_object('mode', coalesce(s #>> '{unique,until}', 'done'), 'key', equal)) END));
 END $row$;
@@ -944,6 +1033,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
 DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.args_key(jsonb, jsonb),
+    pawl.limit_key(jsonb, text), pawl.rank(jsonb, text), pawl.arg(jsonb, text),
     pawl.arg_key(json, text), pawl.json_key(jsonb), pawl.label_rows(jsonb),
     pawl.plain_json(jsonb), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
     text[], int[], int[], text[], bytea[], uuid[], text[], json[], json[], json[], interval[], timestamptz[], int[], int[],

@@ -1,20 +1,19 @@
-package job
+// Package why says in a sentence for people why a job is where it is, and since when it waits.
+package why
 
 import (
 	"cmp"
 	"strconv"
 	"time"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
-// Why says in one sentence why j is where it is, and since when it waits. served says whether some
-// process now runs jobs of j's folder.
-func (j *Job) Why(now time.Time, served bool) string { return j.Stands(now, served) + j.Alone(served) }
-
-// Alone returns the end of [Job.Why]: that no process is there to go on with j. It is empty if one
-// is there, or if none is needed.
-func (j *Job) Alone(served bool) string {
+// Alone says, behind [Stands], that no process is there to go on with j. It is empty if one is
+// there (served: some process runs jobs of j's folder), or if none is needed.
+func Alone(j *job.Job, served bool) string {
 	switch {
-	case served || j.Custody == None || j.Custody == User:
+	case served || j.Custody == job.None || j.Custody == job.User:
 		return ""
 	case j.Program():
 		return "; no pawl runs in this folder now: pawl run goes on with it"
@@ -22,19 +21,19 @@ func (j *Job) Alone(served bool) string {
 	return "; no program runs in this folder now: start the one that handles " + j.Kind
 }
 
-// Stands returns the beginning of [Job.Why]: where j is. It says since when if j waits for a time,
-// for other jobs, for a free slot, or for the end of a block.
-func (j *Job) Stands(now time.Time, served bool) string {
+// Stands says where j is. It says since when if j waits for a time, for other jobs, for a free
+// slot, or for the end of a block.
+func Stands(j *job.Job, now time.Time, served bool) string {
 	since := "since " + j.Since.Local().Format(time.RFC3339)
 	switch j.Custody {
-	case None:
+	case job.None:
 		if j.Message != "" {
 			return string(j.Code) + ": " + j.Message
 		}
 		return string(j.Code)
-	case Gate:
+	case job.Gate:
 		switch {
-		case !j.Due.IsZero() && j.State != Waiting:
+		case !j.Due.IsZero() && j.State != job.Waiting:
 			return j.Message + ", " + since + ", due in " + max(0, j.Due.Sub(now)).Round(time.Second).String()
 		case !j.Due.IsZero() && j.Due.Before(now):
 			return "was due at " + j.Due.Local().Format(time.RFC3339) + ", and waits " + since
@@ -45,22 +44,22 @@ func (j *Job) Stands(now time.Time, served bool) string {
 		case j.Needs > 0:
 			return "waits for the end of " + strconv.Itoa(j.Needs) + " other jobs, " + since
 		}
-		switch key := LimitOf(j.Line); {
+		switch key := job.LimitOf(j.Line); {
 		case key == "":
 			return "waits for its turn " + since
-		case Ordered(key):
-			return "waits for its turn in the order of " + OrderOf(key) + " " + since
-		case Sole(key) && key != j.Line:
+		case job.Ordered(key):
+			return "waits for its turn in the order of " + job.OrderOf(key) + " " + since
+		case job.Sole(key) && key != j.Line:
 			return "waits to be made ready for its turn among the jobs with its key, " + since
-		case Sole(key):
+		case job.Sole(key):
 			return "waits until no other job with its key runs, " + since
 		case key != j.Line:
 			return "waits to be made ready for its turn of " + key + " " + since
 		default:
 			return "waits for its turn of " + key + " " + since
 		}
-	case Ready:
-		if j.Lane == LaneAlone {
+	case job.Ready:
+		if j.Lane == job.LaneAlone {
 			return "waits to run alone " + since + ": the last " + strconv.Itoa(j.Suspect) +
 				" processes that ran it died, and each process runs one such job at a time"
 		}
@@ -71,29 +70,29 @@ func (j *Job) Stands(now time.Time, served bool) string {
 			return "waits for a free slot of a program that handles " + j.Kind + ", " + since
 		}
 		return "waits for a program that handles " + j.Kind + ", " + since
-	case Worker:
+	case job.Worker:
 		if !served {
 			return "the process that worked on it is gone"
 		}
 		return "a process works on it"
-	case Monitor:
+	case job.Monitor:
 		switch {
-		case j.Wish == WishPause:
+		case j.Wish == job.WishPause:
 			return "its program is suspended"
 		case !served:
-			return j.Unwatched()
-		case j.State == Queued:
+			return Unwatched(j)
+		case j.State == job.Queued:
 			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
 		case j.Message != "":
 			return "its program runs: " + j.Message
 		}
 		return "its program runs"
-	case Recovery:
+	case job.Recovery:
 		blocked := "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
 		switch j.Wish {
-		case WishCancel:
+		case job.WishCancel:
 			return "cannot be canceled yet: " + blocked
-		case WishPause:
+		case job.WishPause:
 			return "cannot be paused yet: " + blocked
 		}
 		return blocked
@@ -102,8 +101,8 @@ func (j *Job) Stands(now time.Time, served bool) string {
 }
 
 // Unwatched says how a job does whose program nobody looks after: it goes on by itself.
-func (j *Job) Unwatched() string {
-	if j.State == Queued {
+func Unwatched(j *job.Job) string {
+	if j.State == job.Queued {
 		return "the scheduler of its system has it, or has run it meanwhile"
 	}
 	return "its program runs, or has ended meanwhile"

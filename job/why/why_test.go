@@ -1,4 +1,4 @@
-package job_test
+package why_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/job/why"
 )
 
 func TestWhy(t *testing.T) {
@@ -63,7 +64,7 @@ func TestWhy(t *testing.T) {
 		{job.Job{Kind: "app", Place: place(job.Finished, job.None), Code: job.NormalCompletion}, false, "NORMAL_COMPLETION"},
 	} {
 		c.job.Since = now
-		got := c.job.Why(now, c.served)
+		got := why.Stands(&c.job, now, c.served) + why.Alone(&c.job, c.served)
 		if !strings.HasPrefix(got, c.want) || c.served && strings.Contains(got, ";") {
 			t.Errorf("%s, served %t: %q, want %q", c.job.Place, c.served, got, c.want)
 		}
