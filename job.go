@@ -28,6 +28,7 @@ type Job[A any] struct {
 	*service.TaskRun // j.Job is the row as it was when this run began, with labels and times
 	Args             A
 	s                *Service
+	deadline         time.Time
 }
 
 // ID returns the id of the job.
@@ -38,6 +39,9 @@ func (j *Job[A]) Attempt() int { return j.TaskRun.Job.Attempt }
 
 // Recoveries returns how often a crash or a condition interrupted the job, in all attempts.
 func (j *Job[A]) Recoveries() int { return j.TaskRun.Job.Recoveries }
+
+// Deadline returns when the time of this run is over, as Timeout of [Task] says; zero: never.
+func (j *Job[A]) Deadline() time.Time { return j.deadline }
 
 // Checkpoint keeps state for the next run of the job, after a crash, an interruption or an error.
 // It is written as JSON, up to 1 MiB. Checkpoint returns when that is durable. After an error the

@@ -222,6 +222,23 @@ func TestStalled(t *testing.T) {
 	}
 }
 
+func TestDeadline(t *testing.T) {
+	svc := opened(t, sqlite.At(t.TempDir()))
+	for kind, timeout := range map[string]time.Duration{"bound": time.Hour, "endless": 0} {
+		task := pawl.Task[int, bool]{Kind: kind, Timeout: timeout}
+		task.Handle(svc, func(ctx context.Context, j *pawl.Job[int]) (bool, error) {
+			ends, has := ctx.Deadline()
+			return has == (timeout > 0) && j.Deadline().Equal(ends), nil
+		})
+	}
+	running(t, svc)
+	for _, kind := range []string{"bound", "endless"} {
+		if right, err := enqueue(t, pawl.Task[int, bool]{Kind: kind}, svc, 1).Wait(t.Context()); !right || err != nil {
+			t.Errorf("%s: the deadline is right: %t, %v", kind, right, err)
+		}
+	}
+}
+
 type greetV1 struct{ Name string }
 
 type greetV2 struct{ First, Last string }

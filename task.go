@@ -62,7 +62,7 @@ type Task[A, R any] struct {
 	Retry *job.RetryPolicy
 
 	// Timeout is how long one run may take; 0: as long as it likes. Then its context ends with
-	// [ErrTimedOut], and an error that it returns is a failed attempt.
+	// [ErrTimedOut], and an error that it returns is a failed attempt. A result counts.
 	Timeout time.Duration
 
 	// Stall is how long a run may go on without [Job.Heartbeat], [Job.Progress] or
@@ -195,7 +195,8 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 	build := buildOf(reflect.TypeFor[A](), version)
 	s.knowBuild(t.Kind, build)
 	s.jobs.Handle(t.Kind, func(ctx context.Context, run *service.TaskRun) (any, error) {
-		j := &Job[A]{TaskRun: run, s: s}
+		deadline, _ := ctx.Deadline()
+		j := &Job[A]{TaskRun: run, s: s, deadline: deadline}
 		if err := t.read(run, version, build, &j.Args); err != nil {
 			return nil, err
 		}

@@ -1,10 +1,12 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,6 +172,56 @@ func TestCauses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A handler that ignores the end of its context is named in the log, each minute until it returns.
+func TestHandlerThatGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	virtual.Test(t, func(t *testing.T) {
+		st, err := sqlite.Open(context.Background(), dir, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		var log bytes.Buffer // the handler of slog has a lock
+		svc := service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		service.Handle(svc, "deaf", func(context.Context, *service.Task[int]) (int, error) {
+			time.Sleep(4*time.Minute + 30*time.Second)
+			return 7, nil
+		}, service.TimeLimit(time.Minute))
+		service.Handle(svc, "quick", func(ctx context.Context, _ *service.Task[int]) (int, error) {
+			<-ctx.Done()
+			time.Sleep(59 * time.Second)
+			return 8, nil
+		}, service.TimeLimit(time.Minute))
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- svc.Run(ctx) }()
+		ids := submit(t, svc, task("deaf", 0), task("quick", 0))
+		time.Sleep(10 * time.Minute)
+		for i, want := range []string{"7", "8"} {
+			if j, err := svc.Job(ctx, ids[i].ID); err != nil || string(j.Result) != want {
+				t.Errorf("result %s, %v", j.Result, err)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		var said []string
+		for line := range strings.Lines(log.String()) {
+			if _, of, ok := strings.Cut(line, `it keeps its job and its slot until it returns" `); ok {
+				said = append(said, strings.TrimSpace(of))
+			}
+		}
+		var want []string
+		for i := range 3 {
+			want = append(want, fmt.Sprintf("kind=deaf job=%s cause=%q ended=%q", ids[0].ID, service.ErrTimedOut, fmt.Sprintf("%dm0s ago", i+1)))
+		}
+		if !slices.Equal(said, want) {
+			t.Errorf("the log says\n%q, want\n%q", said, want)
+		}
+	})
 }
 
 func TestTimeLimit(t *testing.T) {

@@ -323,6 +323,7 @@ func (h *handling) Step(ctx context.Context, r *engine.Run) (o engine.Outcome) {
 		defer timer.Stop()
 		t.beat = func() { timer.Reset(h.stall) }
 	}
+	defer h.remind(ctx, t)()
 	unseen := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -376,6 +377,25 @@ func (h *handling) outcome(ctx context.Context, t *TaskRun, out any, err error) 
 // failedFor is the outcome of a run that no other attempt would mend, with its error.
 func failedFor(err error) (engine.Outcome, error) {
 	return engine.Fail(job.Entry{Code: job.TaskFailed, Message: err.Error()}), err
+}
+
+// remind warns each minute of a handler that goes on although its context has ended, until stop is
+// called. Nobody else can give its job, its slot and its part of the lease away.
+func (h *handling) remind(ctx context.Context, t *TaskRun) (stop func()) {
+	over := make(chan struct{})
+	ended := context.AfterFunc(ctx, func() {
+		for begin := time.Now(); ; {
+			select {
+			case <-time.After(time.Minute):
+				h.s.cfg.Log.WarnContext(ctx, "a handler goes on after the end of its context: it keeps its job and its slot "+
+					"until it returns", "kind", h.kind, "job", t.Job.ID, "cause", context.Cause(ctx),
+					"ended", time.Since(begin).Round(time.Second).String()+" ago")
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() { ended(); close(over) }
 }
 
 // finish lets nothing be reported any more.

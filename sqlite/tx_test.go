@@ -31,14 +31,20 @@ func open(t *testing.T, options ...pawl.Option) *pawl.Service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { svc.Close() })
-	err = sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
+	table(t, svc)
+	return svc
+}
+
+// table makes the table of the program.
+func table(t *testing.T, svc *pawl.Service) {
+	t.Helper()
+	err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
 		_, err := tx.ExecContext(ctx, "CREATE TABLE orders (n INTEGER PRIMARY KEY, at TEXT NOT NULL)")
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return svc
 }
 
 func run(t *testing.T, svc *pawl.Service) {
