@@ -256,16 +256,20 @@ func (w *world) history(id job.ID) string {
 	return lines.String()
 }
 
-// blockedAt returns the states in which a job was blocked.
-func (w *world) blockedAt(id job.ID) (states []job.State) {
+// stoppedAt returns the states in which a job met trouble: it was blocked, or its launch was tried
+// again at once.
+func (w *world) stoppedAt(id job.ID) (states []job.State) {
 	page, err := w.Store.Events(w.t.Context(), store.EventQuery{Tenant: "default", Job: id, Limit: 1000})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	last := job.Pending
 	for _, e := range page.Events {
-		if e.State == job.Blocked {
+		switch {
+		case e.State == job.Blocked:
 			states = append(states, last)
+		case strings.HasPrefix(e.Message, "not started: "):
+			states = append(states, e.State)
 		}
 		last = e.State
 	}
