@@ -200,11 +200,7 @@ func TestOneGroup(t *testing.T) {
 	w := open(t)
 	w.system("lab", s, s.Port)
 	w.finished(w.submit(w.program("lab", ""))...)
-	for _, c := range job.Codes { // nobody tests it but this test
-		if c.Recoverable {
-			w.apply(fmt.Sprintf(`{"name": %q, "stages": [{"every": "1h"}], "max_wait": "48h"}`, c.Code))
-		}
-	}
+	w.untested()
 	group := ""
 	s.Kill()
 	ids := w.submit(w.program("lab", ""))
