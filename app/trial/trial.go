@@ -247,8 +247,12 @@ func (t *Trial) program(ctx context.Context) {
 	}
 	t.Check.OK(job.CheckEnd, "SIGTERM ended it")
 	ended := time.Now()
-	if t.await(ctx, nil, told, nil) != "told" {
-		t.fail(job.CheckTold, "", fmt.Errorf("no message came within %s", t.Wait),
+	if is := t.await(ctx, nil, told, nil); is != "told" {
+		err := fmt.Errorf("no message came within %s", t.Wait)
+		if is == "deaf" {
+			err = fmt.Errorf("no message can come any more: %s cannot be watched, or is gone", spool)
+		}
+		t.fail(job.CheckTold, "", err,
 			"look at the file system of the work folder: ends would be noticed once in a minute only")
 		return
 	}
@@ -273,8 +277,9 @@ func lastLine(b []byte) string {
 	return strings.ToValidUTF8(string(b[bytes.LastIndexByte(b, '\n')+1:]), "?")
 }
 
-// await waits until the program has "begun", or its end is "told"; empty: neither comes. Nobody
-// tells of a launcher that gave up: with over, which looks, it may also be "over".
+// await waits until the program has "begun", or its end is "told"; empty: neither comes in time.
+// Nobody tells of a launcher that gave up: with over, which looks, it may also be "over". It is
+// "deaf" if nobody listens any more.
 func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan []runner.Notice, over func() bool,
 ) string {
 	late, look := time.NewTimer(t.Wait), time.NewTicker(t.Wait/10)
@@ -308,7 +313,7 @@ func (t *Trial) await(ctx context.Context, begun <-chan host.Event, told <-chan 
 			return ""
 		}
 	}
-	return ""
+	return "deaf"
 }
 
 // undo removes all that was made. Of a step that failed it says nothing more.

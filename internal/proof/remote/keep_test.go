@@ -2,8 +2,11 @@ package remote
 
 import (
 	"context"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/pawl-jobs/pawl/internal/node"
@@ -129,4 +132,75 @@ func TestRetentionAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.gone(s, func() { s.Start(t) }, ids...)
+}
+
+// output reads a file of a job, as people do.
+func (w *world) output(id job.ID, name string) (string, error) {
+	_, r, err := w.OpenOutput(w.t.Context(), id, name)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
+
+// The files of a job that runs are read, and those that it leaves where it ran.
+func TestOutputThere(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	goOn := w.dir + "/go"
+	program := w.program("lab", goOn)
+	program.Inputs[0].From = w.small
+	program.Script = "echo begun; mkdir sub; echo half >sub/part; ln -s /etc/passwd link; " + program.Script
+	program.Archive = &job.Archive{On: job.ArchiveNever}
+	id := w.submit(program)[0]
+	w.runs(id)
+	small, err := os.ReadFile(w.small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(want map[string]string) {
+		t.Helper()
+		list, err := w.Output(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, f := range list {
+			names = append(names, f.Path)
+			if f.Problem != "" || f.Size != int64(len(want[f.Path])) {
+				t.Errorf("%+v, want %d bytes", f, len(want[f.Path]))
+			}
+		}
+		if all := slices.Sorted(maps.Keys(want)); !slices.Equal(names, all) {
+			t.Errorf("its files are %q, want %q", names, all)
+		}
+		for name, text := range want {
+			if got, err := w.output(id, name); got != text || err != nil {
+				t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(text))
+			}
+		}
+		if _, err := w.output(id, "nothing"); job.KindOf(err) != job.NotFound {
+			t.Errorf("a file that is not there: %v", err)
+		}
+		for _, name := range []string{"link", "../x"} { // they lead out of the folder
+			if _, err := w.output(id, name); job.KindOf(err) != job.Invalid {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	want := map[string]string{"stdout": "begun\n", "stderr": "", "sub/part": "half\n", "in/input": string(small)}
+	has(want)
+	w.write(goOn, "")
+	if j, err := w.Wait(t.Context(), id); err != nil || j.State != job.Finished {
+		t.Fatalf("%s (%s: %s), %v\n%s", j.State, j.Code, j.Message, err, w.history(id))
+	}
+	want["result"] = string(small)
+	has(want)
+	w.stop() // another process finds them, too
+	w.start()
+	has(want)
 }

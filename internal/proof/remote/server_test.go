@@ -200,11 +200,7 @@ func TestOneGroup(t *testing.T) {
 	w := open(t)
 	w.system("lab", s, s.Port)
 	w.finished(w.submit(w.program("lab", ""))...)
-	for _, c := range job.Codes { // nobody tests it but this test
-		if c.Recoverable {
-			w.apply(fmt.Sprintf(`{"name": %q, "stages": [{"every": "1h"}], "max_wait": "48h"}`, c.Code))
-		}
-	}
+	w.untested()
 	group := ""
 	s.Kill()
 	ids := w.submit(w.program("lab", ""))
@@ -247,15 +243,7 @@ func TestResultsWhileAway(t *testing.T) {
 	w.system("lab", s, s.Port)
 	id := w.submit(job.Spec{System: "lab", Script: "echo result"})[0]
 	w.until("it has ended", id, func(j *job.Job) bool { return j.State == job.Finished })
-	read := func() (string, error) {
-		_, r, err := w.OpenOutput(t.Context(), id, "stdout")
-		if err != nil {
-			return "", err
-		}
-		defer r.Close()
-		text, err := io.ReadAll(r)
-		return string(text), err
-	}
+	read := func() (string, error) { return w.output(id, "stdout") }
 	w.stop() // the next process has to ask the system where its folders are
 	s.Kill()
 	w.start()

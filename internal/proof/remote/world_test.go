@@ -78,11 +78,7 @@ func open(t *testing.T, change ...func(*node.Options)) *world {
 		}
 	}
 	w.start(change...)
-	for _, c := range job.Codes {
-		if c.Recoverable {
-			w.apply(fmt.Sprintf(`{"name": %q, "stages": [{"every": "100ms"}], "max_wait": "10m"}`, c.Code))
-		}
-	}
+	w.tested("100ms")
 	t.Cleanup(func() {
 		w.stop()
 		if t.Failed() {
@@ -120,6 +116,30 @@ func (w *world) start(change ...func(*node.Options)) {
 func (w *world) apply(policy string) {
 	w.t.Helper()
 	if _, _, err := w.Policies().Apply(w.t.Context(), []byte(policy), service.AnyVersion); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// tested has whatever blocks a job be tested so often.
+func (w *world) tested(every string) {
+	w.t.Helper()
+	for _, c := range job.Codes {
+		if c.Recoverable {
+			w.apply(fmt.Sprintf(`{"name": %q, "stages": [{"every": %q}], "max_wait": "48h"}`, c.Code, every))
+		}
+	}
+}
+
+// untested has nobody test what blocks a job, but a test that asks for it.
+func (w *world) untested() {
+	w.t.Helper()
+	w.tested("1h")
+}
+
+// write writes a file of this machine.
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -256,16 +276,20 @@ func (w *world) history(id job.ID) string {
 	return lines.String()
 }
 
-// blockedAt returns the states in which a job was blocked.
-func (w *world) blockedAt(id job.ID) (states []job.State) {
+// stoppedAt returns the states in which a job met trouble: it was blocked, or its launch was tried
+// again at once.
+func (w *world) stoppedAt(id job.ID) (states []job.State) {
 	page, err := w.Store.Events(w.t.Context(), store.EventQuery{Tenant: "default", Job: id, Limit: 1000})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	last := job.Pending
 	for _, e := range page.Events {
-		if e.State == job.Blocked {
+		switch {
+		case e.State == job.Blocked:
 			states = append(states, last)
+		case strings.HasPrefix(e.Message, "not started: "):
+			states = append(states, e.State)
 		}
 		last = e.State
 	}

@@ -9,12 +9,15 @@ import (
 	"time"
 )
 
-// Faketime ends the test unless the machine has what [StartPostgresWithClock] needs.
-func Faketime(tb testing.TB) {
+// Faketime returns the library of libfaketime, which has a program see another clock. It ends the
+// test unless the machine has it. [StartPostgresWithClock] needs it, too.
+func Faketime(tb testing.TB) (library string) {
 	tb.Helper()
-	if _, err := faketime(); err != nil {
+	library, err := faketime()
+	if err != nil {
 		missing(tb, err)
 	}
+	return library
 }
 
 // StartPostgresWithClock is [StartPostgres] for a server whose clock can be set. It needs

@@ -23,6 +23,7 @@ type Proxy struct {
 	passed  [2]int64       // guarded by mu: bytes in each direction
 	left    [2]int64       // guarded by mu: bytes until the cut; negative: there is none
 	held    [2]bool        // guarded by mu
+	free    [2]int64       // guarded by mu: bytes until a direction is held; negative: it is not
 	delay   time.Duration  // guarded by mu
 	resets  int            // guarded by mu: how many connections are reset before they begin
 	changed chan struct{}  // guarded by mu: closed when held is another
@@ -70,7 +71,7 @@ func NewProxy(tb testing.TB, to string) *Proxy {
 	}
 	p := &Proxy{
 		Port: l.Addr().(*net.TCPAddr).Port, to: to, listener: l, links: map[*link]bool{}, left: [2]int64{-1, -1},
-		changed: make(chan struct{}),
+		free: [2]int64{-1, -1}, changed: make(chan struct{}),
 	}
 	p.all.Go(p.accept)
 	tb.Cleanup(func() {
@@ -144,6 +145,21 @@ func (p *Proxy) Hold(ds ...Direction) {
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// HoldAfter holds a direction once about n more bytes have passed there, until the next Hold. A
+// negative n takes that back.
+func (p *Proxy) HoldAfter(d Direction, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free[d] = n
+}
+
+// Holds reports whether a direction is held.
+func (p *Proxy) Holds(d Direction) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[d]
 }
 
 // Strand has nothing pass any more in the connections that there are, as if the server had been
@@ -293,5 +309,10 @@ func (p *Proxy) count(d Direction, n int) (may int, cut bool) {
 		}
 	}
 	p.passed[d] += int64(may)
+	if p.free[d] >= 0 {
+		if p.free[d] -= int64(may); p.free[d] < 0 {
+			p.held[d] = true
+		}
+	}
 	return may, cut
 }
