@@ -76,6 +76,17 @@ func (s *Spec) RefuseLocations(systems map[string]System, machine string) (probl
 	return problems
 }
 
+// FilesHere reports whether a job has files on the machine of the service: an input that is a path
+// there, or results in its archive.
+func (s *Spec) FilesHere() bool {
+	here := func(location string) bool {
+		scheme, _, elsewhere := strings.Cut(location, "://")
+		return !elsewhere || strings.EqualFold(scheme, "file")
+	}
+	return s.Archive == nil || s.Archive.On != ArchiveNever && here(s.Archive.To) ||
+		slices.ContainsFunc(s.Inputs, func(in Input) bool { return !in.InPlace && here(in.From) })
+}
+
 // Folder returns where the jobs of a system have their folders, on a machine whose account has
 // these variables. It resolves ~ at the beginning, and variables anywhere.
 func (s *System) Folder(env []string) (string, error) {

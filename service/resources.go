@@ -486,7 +486,7 @@ func (s *Service) checkDocuments(ctx context.Context, specs []job.Spec, jobs []s
 			checks[name] = store.QueueCheck{Document: name != job.DefaultQueue, Most: q.MaxWaiting}
 		}
 		if jobs[i].Job.Program() && jobs[i].Refusal == nil {
-			jobs[i].Refusal = s.toSystem(known.systems, &specs[i], &jobs[i])
+			jobs[i].Refusal = s.toSystem(ctx, known.systems, &specs[i], &jobs[i])
 		}
 		if r := specs[i].Recovery; r != nil && r.Policy != "" && jobs[i].Refusal == nil {
 			if _, there := known.policies[r.Policy]; !there {
@@ -506,9 +506,24 @@ func disabled(field, name string) error {
 	return job.Errorf(job.Conflict, "%w", place(field, name, "is disabled", "it takes no new jobs until it is enabled"))
 }
 
+// someMachine returns the machine that keeps the files of a job which every machine could run: this
+// one, or else one that is there; empty: none is.
+func (s *Service) someMachine(ctx context.Context) string {
+	if s.cfg.Machine != "" {
+		return s.cfg.Machine
+	}
+	all, _ := s.sessions.there(ctx) // whoever claims the job keeps them, if nothing is known
+	for i := range all {
+		if m := all[i].Process.Machine; all[i].Live && m != "" {
+			return m
+		}
+	}
+	return ""
+}
+
 // toSystem puts a job on the system that its spec names, or returns the reason why that does not
 // take it. A disabled system takes it: the job waits until the system is enabled.
-func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, n *store.New) error {
+func (s *Service) toSystem(ctx context.Context, ss map[string]job.System, spec *job.Spec, n *store.New) error {
 	j, name := &n.Job, spec.System
 	if name == "" {
 		name = job.SystemLocal
@@ -523,6 +538,9 @@ func (s *Service) toSystem(ss map[string]job.System, spec *job.Spec, n *store.Ne
 	switch {
 	case sys.Host.Kind == job.HostSSH:
 		j.Machine, j.Watch = sys.Host.From, sys.Watch("")
+		if j.Machine == "" && spec.FilesHere() {
+			j.Machine = s.someMachine(ctx)
+		}
 	case s.cfg.Machine == "":
 		return job.Errorf(job.Invalid,
 			"system local: this process runs no programs: submit only tasks, or set Config.Machine")

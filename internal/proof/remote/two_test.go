@@ -76,16 +76,9 @@ func TestTwoMachines(t *testing.T) {
 	}
 	has, other := open(t, short), open(t, short)
 	other.ledger = has.ledger
-	machine := func(w *world) string {
-		text, err := os.ReadFile(filepath.Join(w.Dir, "machine"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(string(text))
-	}
 	other.document(fmt.Sprintf(`{"name": "lab", "work": %q, "host": {"kind": "ssh", "address": "127.0.0.1",
 		"port": %d, "user": %q, "identities": [%q], "host_keys": [%q], "from": %q}}`,
-		has.work("lab", s), s.Port, s.User, s.Key, s.HostKey, machine(has)))
+		has.work("lab", s), s.Port, s.User, s.Key, s.HostKey, has.machine()))
 	goOn := has.dir + "/go"
 	var specs []job.Spec
 	for range 6 {
@@ -94,8 +87,8 @@ func TestTwoMachines(t *testing.T) {
 	ids := other.submit(specs...) // the other one takes them in, and runs none
 	for _, id := range ids {
 		has.runs(id)
-		if j, err := has.Job(t.Context(), id); err != nil || j.Machine != machine(has) {
-			t.Errorf("machine %q, want %q, %v", j.Machine, machine(has), err)
+		if j, err := has.Job(t.Context(), id); err != nil || j.Machine != has.machine() {
+			t.Errorf("machine %q, want %q, %v", j.Machine, has.machine(), err)
 		}
 	}
 	has.stop()

@@ -184,6 +184,16 @@ func (w *world) program(system, until string) job.Spec {
 	}
 }
 
+// machine returns the id of the machine of the world.
+func (w *world) machine() string {
+	w.t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.Dir, "machine"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
 func (w *world) submit(specs ...job.Spec) (ids []job.ID) {
 	w.t.Helper()
 	reqs := make([]service.Request, len(specs))
