@@ -292,9 +292,7 @@ func (v *validation) limits(s *Spec) {
 		}
 	}
 	if len(s.Args) > 0 {
-		if _, err := s.LimitKeys(); err != nil {
-			v.found.Add(err.(*SpecError).Problems...)
-		}
+		v.limitKeys(s)
 	}
 }
 
@@ -311,12 +309,16 @@ func LimitFields(key string) (fields []string) {
 
 // LimitKeys returns the keys of limits that the spec names, with the values of its args in place of
 // fields: "account/4711" for "account/{account}". Its error is a [SpecError].
-func (s *Spec) LimitKeys() (keys []string, err error) {
+func (s *Spec) LimitKeys() ([]string, error) {
+	var v validation
+	return v.limitKeys(s), v.err()
+}
+
+func (v *validation) limitKeys(s *Spec) (keys []string) {
 	if !slices.ContainsFunc(s.Limits, fieldRE.MatchString) {
-		return slices.Clone(s.Limits), nil
+		return slices.Clone(s.Limits)
 	}
 	args, _ := decode(s.Args) // what is wrong with args is said elsewhere
-	var v validation
 	for i, key := range s.Limits {
 		path, named := fmt.Sprintf("limits[%d]", i), key
 		for _, field := range LimitFields(named) {
@@ -334,7 +336,7 @@ func (s *Spec) LimitKeys() (keys []string, err error) {
 			keys = append(keys, key)
 		}
 	}
-	return keys, v.err()
+	return keys
 }
 
 // limitWord returns a value of args as a part of a key; "": it cannot be one.
