@@ -153,8 +153,15 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/jobs", `{"comand":["ls"]}`, 422, job.Invalid, "comand: is not a field", "comand: did you mean command?"},
 		{"POST", "/v1/jobs", `{"command":["ls"],"priority":11}`, 422, job.Invalid, "priority (11)", "priority: give 0 (first) to 9"},
 		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]},{"comand":["ls"]},{}]}`, 422, job.Invalid, "jobs[2].kind", "jobs[1].comand: did you mean command?"},
-		{"POST", "/v1/jobs", `{"kind":"picture","args":{"account":1,"width":101}}`, 422, job.Invalid, "args.image", "args.image: give it"},
-		{"POST", "/v1/jobs", `{"jobs":[{"kind":"mail"},{"kind":"picture","args":{"image":"cat.png"}}]}`, 422, job.Invalid, "limits[0] (account/{account}): finds no word", "jobs[1].limits[0]: give a text, a whole number, true or false there"},
+		{
+			"POST", "/v1/jobs", `{"kind":"picture","args":{"account":1,"width":101}}`, 422, job.Invalid,
+			"args.image", "args.image: give it",
+		},
+		{
+			"POST", "/v1/jobs", `{"jobs":[{"kind":"mail"},{"kind":"picture","args":{"image":"cat.png"}}]}`, 422, job.Invalid,
+			"limits[0] (account/{account}): finds no word",
+			"jobs[1].limits[0]: give a text, a whole number, true or false there",
+		},
 		{"POST", "/v1/jobs", `{"jobs":[]}`, 422, job.Invalid, "jobs: is empty", "jobs: give at least one spec"},
 		{"POST", "/v1/jobs", `{"jobs":[{"command":["ls"]}],"x":1}`, 422, job.Invalid, "x: is not a field of the body", "x: remove it"},
 		{"POST", "/v1/jobs", `{"jobs":{}}`, 422, job.Invalid, "jobs ({}): is not a list", "jobs: give a list"},

@@ -76,10 +76,12 @@ func TestLimitsOfASpec(t *testing.T) {
 		`["gpu/{of.card}"]`:         "",
 		`["gpu/{}"]`:                "is not a key",
 		`["gpu/{a/b}"]`:             "is not a key",
-		`["{gpu}/a"]`:               "limits[0] ({gpu}/a): begins with a field of args: put a part before it, as in account/{account}",
+		`["{gpu}/a"]`: "limits[0] ({gpu}/a): begins with a field of args: " +
+			"put a part before it, as in account/{account}",
 		`["gpu/{card}"], "args": {"card": null}`: "limits[0] (gpu/{card}): finds no word in the field card of args: " +
 			"give a text, a whole number, true or false there",
-		`["gpu/{card}"], "kind": "app", "command": ["true"]`: "limits[0] (gpu/{card}): reads args, which a program does not have",
+		`["gpu/{card}"], "kind": "app", "command": ["true"]`: "limits[0] (gpu/{card}): reads args, " +
+			"which a program does not have",
 	} {
 		err := valid(`{"kind": "send", "limits": ` + keys + `}`)
 		switch {
@@ -92,7 +94,8 @@ func TestLimitsOfASpec(t *testing.T) {
 }
 
 func TestLimitKeys(t *testing.T) {
-	const of = `{"a": "ada", "n": 4711.0, "b": false, "t": "R&D 100%/é*", "in": {"a": -12e2}, "x": 1.5, "l": [1], "e": "", "z": -0}`
+	const of = `{"a": "ada", "n": 4711.0, "b": false, "t": "R&D 100%/é*", "in": {"a": -12e2}, "x": 1.5,
+		"l": [1], "e": "", "z": -0}`
 	for named, want := range map[string]string{
 		"gpu":              "gpu",
 		"account/{a}":      "account/ada",
@@ -123,8 +126,13 @@ func TestLimitKeys(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %s", named, keys, err, want)
 		}
 	}
-	for n, want := range map[string]string{"1e300": "too long", "1e999999999999999999999": "finds no word", "1e-3": "finds no word"} {
-		long := job.Spec{Kind: "send", Limits: []string{"of/" + strings.Repeat("x", 200) + "/{n}"}, Args: json.RawMessage(`{"n": ` + n + `}`)}
+	for n, want := range map[string]string{
+		"1e300": "too long", "1e999999999999999999999": "finds no word", "1e-3": "finds no word",
+	} {
+		long := job.Spec{
+			Kind: "send", Limits: []string{"of/" + strings.Repeat("x", 200) + "/{n}"},
+			Args: json.RawMessage(`{"n": ` + n + `}`),
+		}
 		if _, err := long.LimitKeys(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", n, err)
 		}

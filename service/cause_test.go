@@ -216,7 +216,7 @@ func TestHandlerThatGoesOn(t *testing.T) {
 		}
 		var want []string
 		for i := range 3 {
-			want = append(want, fmt.Sprintf("kind=deaf job=%s cause=%q ended=%q", ids[0].ID, service.ErrTimedOut, fmt.Sprintf("%dm0s ago", i+1)))
+			want = append(want, fmt.Sprintf(`kind=deaf job=%s cause=%q ended="%dm0s ago"`, ids[0].ID, service.ErrTimedOut, i+1))
 		}
 		if !slices.Equal(said, want) {
 			t.Errorf("the log says\n%q, want\n%q", said, want)
