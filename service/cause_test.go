@@ -1,13 +1,13 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -174,6 +174,24 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// said is a log.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 // A handler that ignores the end of its context is named in the log, each minute until it returns.
 func TestHandlerThatGoesOn(t *testing.T) {
 	dir := t.TempDir()
@@ -183,7 +201,7 @@ func TestHandlerThatGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer st.Close()
-		var log bytes.Buffer // the handler of slog has a lock
+		var log said
 		svc := service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		service.Handle(svc, "deaf", func(context.Context, *service.Task[int]) (int, error) {
 			time.Sleep(4*time.Minute + 30*time.Second)
