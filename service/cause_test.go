@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -174,22 +173,12 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// said is a log.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
+// said are the lines of a log.
+type said chan string
 
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+func (s said) Write(b []byte) (int, error) {
+	s <- string(b)
+	return len(b), nil
 }
 
 // A handler that ignores the end of its context is named in the log, each minute until it returns.
@@ -201,8 +190,8 @@ func TestHandlerThatGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer st.Close()
-		var log said
-		svc := service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		log := make(said, 1000)
+		svc := service.New(service.Config{Store: st, Broker: &local.Broker{}, Log: slog.New(slog.NewTextHandler(log, nil))})
 		service.Handle(svc, "deaf", func(context.Context, *service.Task[int]) (int, error) {
 			time.Sleep(4*time.Minute + 30*time.Second)
 			return 7, nil
@@ -227,7 +216,8 @@ func TestHandlerThatGoesOn(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		var said []string
-		for line := range strings.Lines(log.String()) {
+		close(log) // the service has ended
+		for line := range log {
 			if _, of, ok := strings.Cut(line, `it keeps its job and its slot until it returns" `); ok {
 				said = append(said, strings.TrimSpace(of))
 			}
