@@ -118,7 +118,7 @@ jobs:
   - {name: stopped}
   - {name: refused, resources: {partition: nowhere}}
 JOBS
-other=$(timeout 10 sbatch --parsable --output=/dev/null --wrap 'sleep 600')
+other=$(timeout 10 sbatch --parsable --output=/dev/null --wrap 'sleep 3600')
 "$pawl" run "$dir/ends.yaml" >"$dir/ends.log" 2>&1 &
 ends=$!
 until [ "$("$pawl" list --state RUNNING -o name 2>/dev/null | grep -c .)" -eq $((lasting + 2)) ]; do sleep 0.2; done
