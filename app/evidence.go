@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"path"
 	"time"
 
-	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
@@ -51,7 +48,7 @@ func (k *Kind) evidence(ctx context.Context, s *program) json.RawMessage {
 	}
 	fsys := jobfolder.Guard(s.sys.Host.Files(), s.dir)
 	for _, name := range []string{s.spec.Stdout, s.spec.Stderr} {
-		if b, err := tail(ctx, fsys, s.dir, name, tailBytes); err == nil && len(b) > 0 {
+		if b, err := jobfolder.Tail(ctx, fsys, s.dir, name, tailBytes); err == nil && len(b) > 0 {
 			b = bytes.ReplaceAll(b, []byte{0}, nil) // no database takes them
 			ev.Logs[name] = string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
 		}
@@ -83,26 +80,4 @@ func (s *program) usage() *Usage {
 		return &Usage{User: job.Duration(e.User), System: job.Duration(e.System)}
 	}
 	return nil
-}
-
-// tail returns the last n bytes of a file in a job's folder, if possible from the beginning of a
-// line.
-func tail(ctx context.Context, fsys files.FS, dir, name string, n int64) ([]byte, error) {
-	f, _, err := jobfolder.Open(ctx, fsys, dir, path.Clean(name))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(max(0, size-n), io.SeekStart); err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, n))
-	if i := bytes.IndexByte(b, '\n'); size > n && i >= 0 && i+1 < len(b) {
-		b = b[i+1:]
-	}
-	return b, err
 }

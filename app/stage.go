@@ -139,7 +139,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	if s.atOnce() {
 		if g.fill(ctx) {
 			crash.At("stage.filled")
-			return g.done()
+			return engine.Next(job.StagingJob).Explain(g.String(), nil)
 		}
 		if err := k.makeFolder(ctx, s); err != nil {
 			return k.trouble(ctx, s, job.StagingFailed, "make the job's folder", k.full(ctx, k.workRoom(s, 0), err))
@@ -199,7 +199,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 		return k.trouble(ctx, s, job.StagingFailed, "write the job's description", k.full(ctx, into, err))
 	}
 	crash.At("stage.listed")
-	return g.done()
+	return engine.Next(job.StagingJob).Explain(g.String(), nil)
 }
 
 // describe returns the content of describedFile.
@@ -209,11 +209,6 @@ func (g *stager) describe() ([]byte, error) {
 		Staged: slices.SortedFunc(maps.Values(g.list),
 			func(a, b stagedFile) int { return strings.Compare(a.Name, b.Name) }),
 	})
-}
-
-// done returns the outcome when all is staged.
-func (g *stager) done() engine.Outcome {
-	return engine.Next(job.StagingJob).Explain(g.String(), nil)
 }
 
 // takeBack removes the copies. A job that waits for room takes none from others: they may go on,

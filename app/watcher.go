@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -116,24 +117,55 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 	}
 	defer told.Close()
 	for {
-		err := x.watch(ctx, told)
-		if ctx.Err() != nil || err != nil && job.KindOf(err) != job.Unavailable {
+		err, most := x.watch(ctx, told), time.Hour // then what is left there is removed
+		switch {
+		case errors.Is(err, errNothing):
+		case ctx.Err() != nil || err != nil && job.KindOf(err) != job.Unavailable:
+			return err
+		default:
+			err = cmp.Or(err, errors.New("the watch was lost"))
+			held.Silent(err)
+			if !x.silent { // it is tried each second while programs run, and told once
+				x.silent = true
+				w.kind.cfg.Log.Warn("the watch over ends was lost; watching anew", "watch", w.sys.Watch, "error", err)
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			most = w.kind.cfg.Look
+		}
+		if err := x.rest(ctx, told, most); err != nil || ctx.Err() != nil {
 			return err
 		}
-		if err == nil {
-			err = errors.New("the watch was lost")
-		}
-		held.Silent(err)
-		if !x.silent { // it is tried each second, and told once
-			x.silent = true
-			w.kind.cfg.Log.Warn("the watch over ends was lost; watching anew", "watch", w.sys.Watch, "error", err)
+	}
+}
+
+// errNothing is why a watch ends where no program runs.
+var errNothing = errors.New("no program runs there")
+
+// rest leaves another machine alone until a program runs there, for so long at most. Meanwhile its
+// connection can be closed.
+func (x *watch) rest(ctx context.Context, told broker.Subscription, most time.Duration) error {
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	tick := time.Tick(x.kind.cfg.Look)
+	for x.sys != x.kind.Local() {
+		x.mark = time.Time{} // all jobs, also without a hint
+		if err := x.readRows(ctx); err != nil || len(x.jobs) > 0 {
+			return err
 		}
 		select {
-		case <-time.After(time.Second):
+		case <-told.Messages():
+			drainHints(told)
+		case <-told.Lost():
+		case <-tick: // files that are to be removed are an exception
+			x.kind.removeLate(ctx, x.sys) //nolint:errcheck // it is tried again
 		case <-ctx.Done():
 			return nil
 		}
 	}
+	return nil
 }
 
 // watch looks on until ctx ends or the runner's watch is lost.
@@ -231,6 +263,9 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			x.leftovers(ctx)
 			if behind, unknown := x.Differ(); behind+unknown > 0 {
 				x.compare(ctx)
+			}
+			if x.sys != x.kind.Local() && len(x.jobs)+len(x.early)+len(x.doomed)+x.dying == 0 {
+				return errNothing
 			}
 		case <-ctx.Done():
 			return nil
@@ -506,18 +541,15 @@ func (w *Watcher) Differ() (behind, unknown int) {
 
 // leftovers removes what is left behind. The next one does what this one cannot do.
 func (x *watch) leftovers(ctx context.Context) {
-	if err := x.kind.RemoveLeftovers(ctx, x.sys, x.store); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("copies of results are left in archives", "error", err)
+	tell := func(err error, what string) {
+		if err != nil && ctx.Err() == nil {
+			x.kind.cfg.Log.Warn(what, "watch", x.sys.Watch, "error", err)
+		}
 	}
-	if err := x.kind.removeLate(ctx, x.sys); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("files of jobs that were deleted are left", "watch", x.sys.Watch, "error", err)
-	}
-	if err := x.kind.copies.Forget(ctx, x.sys.shared()); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("copies of inputs that jobs share are kept for longer", "error", err)
-	}
-	if err := x.sys.Runner.Forget(ctx, x.kind.cfg.Remember); err != nil && ctx.Err() == nil {
-		x.kind.cfg.Log.Warn("marks of jobs that were cleaned are kept for longer", "error", err)
-	}
+	tell(x.kind.RemoveLeftovers(ctx, x.sys, x.store), "copies of results are left in archives")
+	tell(x.kind.removeLate(ctx, x.sys), "files of jobs that were deleted are left")
+	tell(x.kind.copies.Forget(ctx, x.sys.shared()), "copies of inputs that jobs share are kept for longer")
+	tell(x.sys.Runner.Forget(ctx, x.kind.cfg.Remember), "marks of jobs that were cleaned are kept for longer")
 }
 
 // unreachable passes over an error that will go away: the next hint, or the next look at all

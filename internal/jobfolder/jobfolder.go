@@ -124,3 +124,25 @@ next:
 	}
 	return nil
 }
+
+// Tail returns the last n bytes of a file in the folder dir, if possible from the beginning of a
+// line.
+func Tail(ctx context.Context, fsys files.FS, dir, name string, n int64) ([]byte, error) {
+	f, _, err := Open(ctx, fsys, dir, path.Clean(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(max(0, size-n), io.SeekStart); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, n))
+	if i := bytes.IndexByte(b, '\n'); size > n && i >= 0 && i+1 < len(b) {
+		b = b[i+1:]
+	}
+	return b, err
+}
