@@ -205,11 +205,6 @@ func TestOpenTransactionAndALimit(t *testing.T) {
 			t.Errorf("%d, %v", got, err)
 		}
 	}
-	another := a.begin(2)
-	if got := a.enqueue(bound, order{N: 2}, postgres.In(another)); got.Existed {
-		t.Error("it is another job")
-	}
-	a.must(another.Rollback(ctx))
 	a.must(tx.Commit(ctx))
 	if got, err := late.Wait(ctx); got != 1 || err != nil {
 		t.Errorf("%d, %v", got, err)

@@ -187,7 +187,8 @@ func newGoCode(t *testing.T) *goCode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-export", "-deps", "-json=ImportPath,Export")
+	list := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-export", "-deps",
+		"-json=ImportPath,Export")
 	for _, i := range f.Imports {
 		list.Args = append(list.Args, strings.Trim(i.Path.Value, `"`))
 	}

@@ -22,7 +22,8 @@ func TestRest(t *testing.T) {
 	watched := func() bool { // what watches has the bell of its folder open
 		fds, _ := filepath.Glob("/proc/[0-9]*/fd/7")
 		for _, fd := range fds {
-			if name, err := os.Readlink(fd); err == nil && strings.HasPrefix(name, work+"/") && filepath.Base(name) == ".bell" {
+			name, err := os.Readlink(fd)
+			if err == nil && strings.HasPrefix(name, work+"/") && filepath.Base(name) == ".bell" {
 				return true
 			}
 		}
