@@ -216,9 +216,8 @@ func TestHandlerThatGoesOn(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 		var said []string
-		close(log) // the service has ended
-		for line := range log {
-			if _, of, ok := strings.Cut(line, `it keeps its job and its slot until it returns" `); ok {
+		for range len(log) {
+			if _, of, ok := strings.Cut(<-log, `it keeps its job and its slot until it returns" `); ok {
 				said = append(said, strings.TrimSpace(of))
 			}
 		}

@@ -33,15 +33,17 @@ func TestDocumentedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short")
 	}
-	names := []string{
-		"README.md", "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/kinds.md", "docs/workers.md", "docs/operations.md",
-	}
-	pages, err := filepath.Glob("../../docs/operations/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range pages {
-		names = append(names, "docs/operations/"+filepath.Base(page))
+	names := []string{"README.md"}
+	if testenv.Every() {
+		names = append(names, "docs/examples.md", "docs/api.md", "docs/schedules.md", "docs/kinds.md", "docs/workers.md",
+			"docs/operations.md")
+		pages, err := filepath.Glob("../../docs/operations/*.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			names = append(names, "docs/operations/"+filepath.Base(page))
+		}
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {

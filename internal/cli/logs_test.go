@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 // TestLogsThatArePipes has programs whose logs have become pipes, which nobody writes.
 func TestLogsThatArePipes(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.write("job.yaml", "name: pipes\ncommand: [sh, -c, 'echo hello; rm stdout stderr; mkfifo stdout stderr; "+

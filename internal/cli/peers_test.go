@@ -31,6 +31,7 @@ func (p *served) hello() job.ID {
 // TestPeersWithTLS has three machines: one shows a certificate of a private authority, one believes
 // in that, and one does not.
 func TestPeersWithTLS(t *testing.T) {
+	testenv.Aside(t)
 	db := []string{"PAWL_DB=" + testenv.Postgres(t).Database(t)}
 	m := newPairMaker(t)
 	shows := startServe(t, t.TempDir(), db, "--tls-cert", m.cert, "--tls-key", m.key)
@@ -79,6 +80,7 @@ func TestPeersOnAllAddresses(t *testing.T) {
 }
 
 func TestTokensForOneMachineAreNotGoodAtAnother(t *testing.T) {
+	testenv.Aside(t)
 	db := testenv.Postgres(t).Database(t)
 	a, b := startServe(t, t.TempDir(), []string{"PAWL_DB=" + db}), startServe(t, t.TempDir(), []string{"PAWL_DB=" + db})
 	// a process of the machine of a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -44,6 +45,7 @@ func orders(text string) (found []string) {
 }
 
 func TestTerminalShowsOrders(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.write("evil", evil+"\n")

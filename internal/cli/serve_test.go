@@ -441,6 +441,7 @@ func lives(pid int) bool {
 
 // Whatever ends the service, what it has accepted is there afterwards, once.
 func TestServeRestartUnderLoad(t *testing.T) {
+	testenv.Aside(t)
 	dir := t.TempDir()
 	const clients, each = 16, 200 // accepted in each round, at least
 	accepted := map[string]bool{}

@@ -68,6 +68,7 @@ func TestTerminalMany(t *testing.T) {
 }
 
 func TestTerminalFailure(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.write("jobs.yaml", "jobs:\n  - {name: good, command: ['true']}\n  - {name: bad, command: [sh, -c, exit 3]}\n")
@@ -219,6 +220,7 @@ func TestTerminalQuestion(t *testing.T) {
 }
 
 func TestTerminalKilled(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.one()
@@ -240,6 +242,7 @@ func TestTerminalKilled(t *testing.T) {
 }
 
 func TestTerminalTakeover(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.one()
@@ -265,6 +268,7 @@ func TestTerminalTakeover(t *testing.T) {
 }
 
 func TestTerminalLeaveOther(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.one()
@@ -283,6 +287,7 @@ func TestTerminalLeaveOther(t *testing.T) {
 
 // TestTerminalHangs is of a run whose jobs another process runs, which does not answer any more.
 func TestTerminalHangs(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.one()
@@ -314,6 +319,7 @@ func TestTerminalHangs(t *testing.T) {
 }
 
 func TestTerminalSuspended(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.one()
@@ -329,6 +335,7 @@ func TestTerminalSuspended(t *testing.T) {
 
 // A job that is paused before it runs ends the run.
 func TestTerminalPaused(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.write("job.yaml", "name: later\ncommand: ['true']\ndelay: 1h\n")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawl-jobs/pawl/internal/cli/term"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 func TestTerminalWatch(t *testing.T) {
@@ -29,6 +30,7 @@ func TestTerminalWatch(t *testing.T) {
 }
 
 func TestTerminalDelete(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	p := newShell(t)
 	p.write("job.yaml", "name: done\ncommand: ['true']\n")

@@ -24,6 +24,7 @@ import (
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/host/hosttest"
 	"github.com/pawl-jobs/pawl/host/local"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
@@ -64,7 +65,11 @@ func newBench(t *testing.T, env ...string) bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bench{runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool, Lives: lives(r)}, r}
+	b := runnertest.Bench{Runner: r, Host: h, Work: t.TempDir(), Spool: spool, Lives: lives(r)}
+	if !testenv.Every() {
+		b.Rounds = 40
+	}
+	return bench{b, r}
 }
 
 // lives returns [runnertest.Bench.Lives] of a runner.

@@ -14,6 +14,7 @@ import (
 
 // The runner does not care where its host is, nor what the login shell is there and finds.
 func TestOverSSH(t *testing.T) {
+	testenv.Aside(t)
 	shells := []string{"csh"} // what is least like /bin/sh
 	if testenv.Long() {
 		shells = append(shells, "sh", "dash", "bash", "fish")

@@ -146,6 +146,7 @@ func TestLaunchesAtOnce(t *testing.T) {
 
 // One task of an array that waits can be canceled, held and released; the others go on.
 func TestOneTaskThatWaits(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.OwnSlurm(t))
 	b.submit(t, job.Resources{Cores: 64}, "exec sleep 1000")
 	list := b.array(t, job.Resources{Cores: 64}, "true", "true", "true", "true")
@@ -177,6 +178,7 @@ func TestOneTaskThatWaits(t *testing.T) {
 
 // What waits of an array that somebody cancels is canceled.
 func TestAnArrayIsCanceledInSlurm(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	list := b.array(t, job.Resources{Cores: 65}, "touch ran", "touch ran")
 	array, _, _ := strings.Cut(list[0].ID, "_")
@@ -190,6 +192,7 @@ func TestAnArrayIsCanceledInSlurm(t *testing.T) {
 
 // Of tasks that run one is ended, and the others run on.
 func TestOneTaskIsKilled(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	const script = ": >up; trap 'exit 5' TERM; while :; do sleep 0.1; done"
 	list := b.array(t, job.Resources{}, script, script, script)
@@ -218,6 +221,7 @@ func TestOneTaskIsKilled(t *testing.T) {
 
 // One task runs again: another run of its own launch.
 func TestOneTaskRunsAgain(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	const script = `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; exec sleep 1000`
 	list := b.array(t, job.Resources{}, script, script)
@@ -237,6 +241,7 @@ func TestOneTaskRunsAgain(t *testing.T) {
 
 // What Slurm refuses as an array is revoked, and then refused alone, in Slurm's words.
 func TestAnArrayIsRefused(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	ask := job.Resources{Partition: "nosuch"}
 	for _, o := range b.submit(t, ask, "true", "true") {
@@ -280,6 +285,7 @@ func wrapped(t *testing.T, name, script string) string {
 
 // An sbatch that submits and does not answer has submitted: each task is found by its name.
 func TestSbatchDoesNotAnswer(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@" >/dev/null; exec sleep 100`))
 	for _, o := range b.impatient(t, "echo ran >>ran", "echo ran >>ran") {
 		if job.KindOf(o.err) != job.Unavailable {
@@ -298,6 +304,7 @@ func TestSbatchDoesNotAnswer(t *testing.T) {
 
 // An sbatch that submits only after its launches were given up starts nothing.
 func TestSbatchIsLate(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `exec sleep 100`))
 	list := b.impatient(t, "echo ran >>ran", "echo ran >>ran")
 	for _, o := range list {
@@ -326,6 +333,7 @@ func TestSbatchIsLate(t *testing.T) {
 // A controller that is killed after it has accepted an array may forget it, or run tasks again.
 // Each task is accounted for, and what ran more than once says so.
 func TestTheControllerForgetsAnArray(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.OwnSlurm(t) // others would not find theirs
 	b := newBench(t, s)
 	const script = `echo ran >>ran; while ! [ -e ../go ]; do sleep 0.1; done; exit 3`
@@ -349,6 +357,7 @@ func TestTheControllerForgetsAnArray(t *testing.T) {
 
 // A script that fails before its first word has started nothing: what Slurm says of it is told.
 func TestAScriptThatCannotBegin(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, "echo ran >>ran")
 	p.Resources.Options = []string{"--hold"}

@@ -172,6 +172,7 @@ func TestALaunchThatCanNeverBegin(t *testing.T) {
 
 // What a partition does not take can never begin, unless another one takes it.
 func TestWhatAPartitionDoesNotTake(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.OwnSlurm(t)) // others need its node
 	b.do(t, "scontrol", "update", "PartitionName=short", "MaxMemPerNode=1000")
 	k, p := b.newJob(t, "true")
@@ -204,6 +205,7 @@ func TestWhatAPartitionDoesNotTake(t *testing.T) {
 
 // A program that somebody has suspended in Slurm runs, and its reason says so.
 func TestSuspended(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, "until [ -e go ]; do sleep 0.1; done")
 	h := b.launch(t, k, p)
@@ -439,6 +441,7 @@ func TestRunAgain(t *testing.T) {
 
 // A part of the first run that Slurm cannot find is gone before the program runs again.
 func TestWhatARunLeftGoes(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, `if [ -e left ]; then grep '^State:.[^ZX]' "/proc/$(cat left)/status" >bad; exit 3; fi
 		setsid -f sh -c 'echo $$ >pid; mv pid left; exec sleep 1000'; sleep 1000`)
@@ -459,6 +462,7 @@ func TestWhatARunLeftGoes(t *testing.T) {
 // Slurm says that a job runs again before its script can say so, minutes after the run before. The
 // end of that one is not the end of the job.
 func TestARunAgainThatIsLate(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; sleep 1000`)
 	h := b.launch(t, k, p)
@@ -517,6 +521,7 @@ func TestRunOnce(t *testing.T) {
 
 // A program that has removed the folder of its notes before sbatch answers was launched.
 func TestNotesAreRemovedEarly(t *testing.T) {
+	testenv.Aside(t)
 	gone := t.TempDir() + "/gone"
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@"; until [ -e `+gone+` ]; do sleep 0.05; done`))
 	k, p := b.newJob(t, "rm -rf .pawl; : >"+gone)
@@ -525,6 +530,7 @@ func TestNotesAreRemovedEarly(t *testing.T) {
 
 // A program that ended by itself does not run again, whatever Slurm does.
 func TestNotRunAgain(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, "echo ran >>ran; exit 3")
 	h := b.launch(t, k, p)
@@ -551,7 +557,8 @@ func TestNotRunAgain(t *testing.T) {
 
 // settled returns how a launch ended whose controller was killed. A node refuses what it still
 // runs. Then Slurm holds it, and drains the node where it had no good answer, until an
-// administrator comes.
+// administrator comes. A node may also refuse what the controller takes to run from then on: Slurm
+// sees that when the node registers again, which is once in half an hour, or as it is told to.
 func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
 	t.Helper()
 	id := idOf(t, b, h)
@@ -561,10 +568,15 @@ func (b bench) settled(t *testing.T, h runner.Handle) (st runner.Status) {
 			t.Logf("%+v\n%s, %v\nslurmctld: %s\nslurmd: %s", st, out, err, b.slurm.Log(), b.slurm.NodeLog())
 		}
 	})
+	registered := time.Now()
 	until(t, "it is settled", func() bool {
-		if st = b.status(t, h); st.State == runner.Queued {
+		switch st = b.status(t, h); {
+		case st.State == runner.Queued:
 			_, _ = b.slurm.Do(t.Context(), "scontrol", "release", id)
 			b.slurm.Resume(t.Context())
+		case st.State == runner.Active && time.Since(registered) > 20*time.Second:
+			_, _ = b.slurm.Do(t.Context(), "scontrol", "reconfigure")
+			registered = time.Now()
 		}
 		return st.State == runner.Ended || st.State == runner.Lost || st.State == runner.Dropped
 	})

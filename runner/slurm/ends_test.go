@@ -107,6 +107,7 @@ func TestEndsForLackOfMemory(t *testing.T) {
 
 // A node that does not see the folder of a job cannot say so: nobody reads what it says.
 func TestANodeThatDoesNotSeeTheFolder(t *testing.T) {
+	testenv.Aside(t)
 	hidden := t.TempDir()
 	b := newBench(t, testenv.ApartSlurm(t, hidden))
 	b.Work = hidden

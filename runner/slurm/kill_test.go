@@ -144,6 +144,7 @@ func TestKillBySlurm(t *testing.T) {
 
 // scancel ends with an error for a job that is just ending.
 func TestScancelOfWhatIsEnding(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "scancel", `%s "$@"; exit 229`))
 	k, p := b.newJob(t, "trap '' TERM; : >up; while :; do sleep 1000; done")
 	h := b.launch(t, k, p)
@@ -178,6 +179,7 @@ func TestKillOfASuspendedJob(t *testing.T) {
 
 // A job that Slurm is to run again has told an end. It is taken out of the queue.
 func TestKillOfARerunThatWaits(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, ": >up; sleep 600")
 	h := b.launch(t, k, p)

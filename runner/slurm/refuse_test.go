@@ -19,6 +19,7 @@ import (
 
 // A partition that is drained takes no job for now. The test says when it does.
 func TestDrainedPartition(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, "true")
 	p.Resources.Partition = "drained"
@@ -67,6 +68,7 @@ func TestTooManyJobs(t *testing.T) {
 
 // While Slurm does not answer, a launch that waits says so, and what was known before.
 func TestReasonWhileSlurmIsAway(t *testing.T) {
+	testenv.Aside(t)
 	dir := t.TempDir()
 	squeue, err := exec.LookPath("squeue")
 	if err != nil {
@@ -100,6 +102,7 @@ func TestReasonWhileSlurmIsAway(t *testing.T) {
 // Somebody who comes back while Slurm is away does not know whether an end that Slurm may have
 // caused is that of the job: it may run again.
 func TestAnEndWhileSlurmIsAway(t *testing.T) {
+	testenv.Aside(t)
 	away := t.TempDir() + "/away"
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", "[ ! -e "+away+` ] || exit 1; exec %s "$@"`))
 	k, p := b.newJob(t, ": >up; sleep 600")
@@ -206,6 +209,7 @@ func TestNoisyCommands(t *testing.T) {
 
 // An sbatch that submits, and ends as if it had not, starts nothing that Pawl does not know of.
 func TestAnSbatchThatLies(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s --begin=now+2 "$@" >&2; echo "something odd" >&2; exit 1`))
 	k, p := b.newJob(t, "echo ran >>ran")
 	h, err := b.runner.Launch(t.Context(), k, p)

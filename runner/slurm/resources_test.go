@@ -50,6 +50,7 @@ func TestResources(t *testing.T) {
 
 // Nothing that a job says makes a further directive.
 func TestNoDirectiveIsMade(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	for _, text := range []string{
 		"debug\n#SBATCH --uid=0", "debug --uid=0", "debug\t--hold", "a\r", "'a", `"a b"`, `a\`, "a#b", "$HOME", "`id`", "é", "a\x00",
@@ -72,6 +73,7 @@ func TestNoDirectiveIsMade(t *testing.T) {
 
 // With srun in front a program runs once for each task, on all nodes.
 func TestTasksOnSeveralNodes(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.Slurm(t)
 	b := newBench(t, s, "SBATCH_EXPORT=NONE", "SBATCH_PARTITION=short", "SLURM_EXPORT_ENV=NONE", "SLURM_NTASKS=1",
 		"SBATCH_NO_REQUEUE=1", "SLURM_NNODES=1", "SBATCH_EXCLUSIVE=user")

@@ -12,6 +12,7 @@ import (
 // Whatever a database has for defaults of transactions, the calls of a store look again after they
 // have waited for a lock, and write.
 func TestDefaults(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	conn, err := pgx.Connect(t.Context(), dsn)

@@ -100,6 +100,9 @@ func TestPlansOfLists(t *testing.T) {
 		{"fresh", func(t *testing.T, l *listed) { l.fill(t, n, "'k' || r % 6"); l.must(t, "VACUUM ANALYZE") }},
 	} {
 		t.Run(at.name, func(t *testing.T) {
+			if strings.HasPrefix(at.name, "of ") {
+				testenv.Aside(t)
+			}
 			t.Parallel()
 			l := newListed(t)
 			for _, table := range []string{"specs", "labels", "ended", "jobs"} {
@@ -110,7 +113,7 @@ func TestPlansOfLists(t *testing.T) {
 			if !testenv.Long() {
 				some = 3
 			}
-			if at.name != "fresh" {
+			if at.name != "fresh" || !testenv.Every() {
 				all = some
 			}
 			t.Run("as the owner", func(t *testing.T) { l.checkPlans(t, all, i) })
@@ -148,6 +151,7 @@ func TestPlansOfGroups(t *testing.T) {
 
 // By an argument that the kind has an index of, only the jobs that have it are read.
 func TestPlansOfArguments(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	l := newListed(t)
 	l.fill(t, 6_000, "'k' || r % 6")
@@ -338,6 +342,7 @@ func (s *planned) walk(f func(*planned)) {
 
 // Values that no text of a database can be are chosen by no filter, and are refused by none.
 func TestFilterOfImpossibleValues(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	l := newListed(t)
 	l.fill(t, 50, "'k'")
@@ -359,6 +364,7 @@ func TestFilterOfImpossibleValues(t *testing.T) {
 
 // A list works behind a pooler, where nothing outlasts a transaction.
 func TestListPooled(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	l := newListed(t)
 	l.fill(t, 100, "'k'")

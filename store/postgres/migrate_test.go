@@ -106,6 +106,7 @@ func TestDocumentedVersion(t *testing.T) {
 }
 
 func TestSchemas(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	stores := map[string]*postgres.Store{}

@@ -17,6 +17,7 @@ var readOfEnded = regexp.MustCompile(`using ended_.* rows=(\d+)[.\d]* loops=(\d+
 // TestOverdueReads counts the entries of indexes that a look for overdue jobs reads: as many as
 // there are of these, up to the limit, however many are kept.
 func TestOverdueReads(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")

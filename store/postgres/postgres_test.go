@@ -20,7 +20,7 @@ import (
 // What is drawn at random is drawn more often where a store is made in a millisecond; here a
 // database takes a second.
 func TestMain(m *testing.M) {
-	testenv.Draws(4, 30)
+	testenv.Draws(2, 4, 30)
 	testenv.Main(m)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -12,6 +13,7 @@ import (
 // TestRecountTurns: turns that nobody has a use for are taken away, and a line whose debt was lost
 // gets what is free.
 func TestRecountTurns(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := clocked(t)
 	s, admin := open(t, dsn, postgres.Options{}), connect(t, dsn)

@@ -65,6 +65,7 @@ func ownServer(t *testing.T) (server *testenv.Server, dsn string) {
 }
 
 func TestRestart(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	server, dsn := ownServer(t)
 	s := open(t, dsn, postgres.Options{})
@@ -184,6 +185,7 @@ func TestUnsettled(t *testing.T) {
 
 // TestNothingIsReadFromAStandby: it may not know of what was accepted.
 func TestNothingIsReadFromAStandby(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	server, dsn := ownServer(t)
 	s := open(t, dsn, postgres.Options{})
@@ -374,6 +376,7 @@ func TestServerThatIsSilent(t *testing.T) {
 // TestExpiresAfterRefusal has a call refused in many ways: only those that say that nobody is
 // served keep the jobs of a dead session from being taken.
 func TestExpiresAfterRefusal(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := clocked(t)
 	admin, clock, other := connect(t, dsn), newClock(t, dsn), open(t, dsn, postgres.Options{})
@@ -428,6 +431,9 @@ func TestStandby(t *testing.T) {
 	testenv.Postgres(t) // skips where there is none
 	for name, o := range map[string]postgres.Options{"directly": {}, "through a pooler": {Pooled: true}} {
 		t.Run(name, func(t *testing.T) {
+			if o.Pooled {
+				testenv.Aside(t)
+			}
 			t.Parallel()
 			server, err := testenv.StartUnsynced(t.Context())
 			if err != nil {
@@ -755,6 +761,7 @@ func (g *gate) cut(closed bool) {
 // TestSubmittedTwiceAtOnce: of two that submit the same external id the second is answered with the
 // job of the first, which is nothing to warn of.
 func TestSubmittedTwiceAtOnce(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := testenv.Postgres(t).Database(t)
 	migrate(t, dsn, "")

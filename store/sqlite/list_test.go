@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -14,6 +15,7 @@ import (
 // A page of a list by what is indexed is read from indexes that are in its order: nothing is
 // sorted, and what lies before the page is not read.
 func TestPlansOfLists(t *testing.T) {
+	testenv.Aside(t)
 	s := openAt(t, t.TempDir())
 	fill(t, s, fewToSort+1000)
 	for _, filter := range []string{

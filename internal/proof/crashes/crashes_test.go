@@ -87,21 +87,28 @@ func seedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// TestCrashes is a short form of what "make crashes" does: it goes to a third of the points, which
-// are others each time.
+// TestCrashes is a short form of what "make crashes" does: it goes to a ninth of the points, which
+// are others each time, or to a third in make test-all.
 func TestCrashes(t *testing.T) {
 	seed := seedOf(t)
 	h := open(t, onSQLite())
 	t.Run("side by side", func(t *testing.T) {
 		t.Run("at random moments", func(t *testing.T) {
 			t.Parallel()
-			jobs, strikes := 100, stormStrikes*2/5
-			if testenv.Long() {
+			jobs, strikes := 40, stormStrikes/5
+			switch {
+			case testenv.Long():
 				jobs, strikes = 300, stormStrikes
+			case testenv.Every():
+				jobs, strikes = 100, stormStrikes*2/5
 			}
 			h.storms(t.Context(), seed, jobs, strikes)
 		})
-		points := some(seed, crash.Near(), len(crash.Near())/3)
+		share := 9
+		if testenv.Every() {
+			share = 3
+		}
+		points := some(seed, crash.Near(), len(crash.Near())/share)
 		parts := make([][]string, max(2, len(points)/15))
 		for i, p := range points {
 			parts[i%len(parts)] = append(parts[i%len(parts)], p)

@@ -155,6 +155,7 @@ const processVariable = "PAWL_TEST_PROCESS"
 // TestPoisonSideBySide: one of 200 jobs kills every process that runs it. There are two of them,
 // and each that dies is started again.
 func TestPoisonSideBySide(t *testing.T) {
+	testenv.Aside(t)
 	if dsn := os.Getenv(processVariable); dsn != "" {
 		p := join(t, dsn, service.Config{Options: engine.Options{Lease: 2 * time.Second}}, nil)
 		service.Handle(p.Service, "work", killing)
@@ -296,6 +297,7 @@ func await(ctx context.Context, c chan none) {
 
 // TestSharesSideBySide: few long jobs are spread over all processes.
 func TestSharesSideBySide(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	const jobs, slots = 12, 10
 	for _, processes := range []int{2, 3} {
@@ -427,6 +429,7 @@ func (b *barrier) set(shut bool) {
 // TestLeaseLostSideBySide: a process is cut off for longer than its lease. Another one takes its
 // jobs, which are suspects until the first has come back.
 func TestLeaseLostSideBySide(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	dsn := shared(t)
 	const jobs = 3

@@ -25,6 +25,7 @@ import (
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/crash"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
@@ -44,7 +45,9 @@ func TestZombie(t *testing.T) {
 		return
 	}
 	t.Run("task", zombieTasks)
-	t.Run("program", zombiePrograms)
+	if testenv.Every() {
+		t.Run("program", zombiePrograms)
+	}
 	t.Run("watcher", zombieWatcher)
 	t.Run("sqlite", zombiesOnSQLite)
 }

@@ -73,6 +73,7 @@ func TestCauses(t *testing.T) {
 
 // No packet gets to the machine.
 func TestHostUnreachable(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	testenv.Need(t, "ip", "iproute2")
 	if os.Getuid() != 0 {

@@ -86,6 +86,7 @@ func TestCheckFails(t *testing.T) {
 
 // The clock of a machine is wrong. All steps are tried.
 func TestCheckClock(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	library := testenv.Faketime(t)
 	w := open(t)

@@ -29,6 +29,7 @@ func (w *world) result(id job.ID, name string) string {
 
 // The work folder begins with a variable that only the account there has.
 func TestWorkIsAVariable(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	w := open(t)
 	scratch := filepath.Join(w.dir, "scratch")

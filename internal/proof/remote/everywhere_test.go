@@ -14,6 +14,7 @@ import (
 // Two machines have the keys of a system. A job that has files on a machine of the service belongs
 // to that machine, and the other one says so. A job that has none is run by either.
 func TestEverywhere(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	dsn := testenv.Postgres(t).Database(t)

@@ -20,6 +20,7 @@ import (
 // An input comes from the web, and the connection to the system is cut in the middle of it. The
 // program finds it whole.
 func TestWebInput(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	poem := make([]byte, largeSize)
 	random := rand.NewChaCha8([32]byte{})
@@ -58,6 +59,7 @@ func TestWebInput(t *testing.T) {
 // While a large input is on its way to a system, and while a large result comes from there, people
 // see how many bytes have moved. The proxy holds the bytes back until that was seen.
 func TestProgress(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	const size, part = 20 << 20, 4 << 20
 	s := testenv.SSHD(t, testenv.SSHOptions{})

@@ -121,6 +121,7 @@ func (s impatient) Overdue(ctx context.Context, q store.OverdueQuery) (store.Ove
 
 // Jobs are kept no longer, and their system is away.
 func TestRetentionAway(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t, func(o *node.Options) { o.Store = func(s store.Store) store.Store { return impatient{s} } })
@@ -147,6 +148,7 @@ func (w *world) output(id job.ID, name string) (string, error) {
 
 // The files of a job that runs are read, and those that it leaves where it ran.
 func TestOutputThere(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

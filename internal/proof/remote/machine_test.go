@@ -154,6 +154,7 @@ func TestFull(t *testing.T) {
 
 // The file system there can only be read, and then be written again.
 func TestReadOnly(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)
@@ -181,6 +182,7 @@ func TestReadOnly(t *testing.T) {
 // The work folder there is removed, while nothing runs and while a program does. It is made anew.
 // The end of the program is taken in, and is no success: what it was to leave is gone.
 func TestWorkFolderGone(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)
@@ -215,6 +217,7 @@ func TestWorkFolderGone(t *testing.T) {
 // and are looked at each minute, and by who takes over. Their results count, and nothing of them
 // stays.
 func TestWorkFolderMoves(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

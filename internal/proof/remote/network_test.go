@@ -96,6 +96,7 @@ const (
 
 // A program finds no halves of files among its inputs, which a cut may leave.
 func TestCutInput(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)
@@ -149,6 +150,7 @@ func TestLatency(t *testing.T) {
 // Connections are reset before they begin, as by a server that has too many logins (MaxStartups),
 // or by a firewall.
 func TestResetDial(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

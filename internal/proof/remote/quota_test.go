@@ -17,6 +17,7 @@ import (
 // Who may use no more of the file system there gets no more by waiting: the job fails, says so, and
 // leaves nothing there. What its program is told is the program's to tell.
 func TestQuota(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

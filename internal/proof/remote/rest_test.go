@@ -14,6 +14,7 @@ import (
 // A machine on which no program runs is left alone: nobody watches there, so that the connection
 // can be closed. The watch is back with the next program.
 func TestRest(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t, func(o *node.Options) { o.Look = 100 * time.Millisecond })

@@ -21,6 +21,7 @@ import (
 // group; the others run on, and say since when the system is silent. When the server is back, all
 // finish, each launched once.
 func TestServerGone(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)
@@ -128,6 +129,7 @@ func TestKeyReplaced(t *testing.T) {
 
 // The account is refused for a while, as while the folder with its keys is not mounted.
 func TestAccountRefused(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	key, err := os.ReadFile(s.Key + ".pub")
@@ -237,6 +239,7 @@ func TestOneGroup(t *testing.T) {
 
 // Results that are here are read also while their system does not answer.
 func TestResultsWhileAway(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

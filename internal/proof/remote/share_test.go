@@ -143,6 +143,7 @@ func TestSharedInput(t *testing.T) {
 
 // The connection is cut while a shared input is sent. What is there of it is used by nobody.
 func TestSharedInputCut(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)
@@ -161,6 +162,7 @@ func TestSharedInputCut(t *testing.T) {
 
 // Two processes of one machine stage the same input at the same time. Each sends it once at most.
 func TestSharedInputTwoProcesses(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	dsn := testenv.Postgres(t).Database(t)
@@ -186,6 +188,7 @@ func TestSharedInputTwoProcesses(t *testing.T) {
 
 // There is no room for a shared copy beside those of jobs. Jobs get on without it.
 func TestSharedInputFull(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	w := open(t)

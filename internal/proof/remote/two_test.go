@@ -67,6 +67,7 @@ func TestTwoSystems(t *testing.T) {
 // Two machines work on one database, and the key is on one of them. Only that one claims the jobs
 // of the system, and watches it. When it is gone they wait for it.
 func TestTwoMachines(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	dsn := testenv.Postgres(t).Database(t)

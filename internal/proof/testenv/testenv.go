@@ -76,13 +76,16 @@ func Aside(t testing.TB) {
 	}
 }
 
-// Draws says how often package rapid draws what is drawn at random, in most tests and in long ones.
-// -rapid.checks says another number. It is called by TestMain.
-func Draws(most, long int) {
-	if Long() {
-		most = long
+// Draws says how often package rapid draws what is drawn at random: in make test, in make test-all
+// and in long tests. -rapid.checks says another number. It is called by TestMain.
+func Draws(few, every, long int) {
+	switch {
+	case Long():
+		few = long
+	case Every():
+		few = every
 	}
-	if err := flag.Set("rapid.checks", strconv.Itoa(most)); err != nil {
+	if err := flag.Set("rapid.checks", strconv.Itoa(few)); err != nil {
 		panic(err) // the tests do not use rapid
 	}
 }
