@@ -305,7 +305,8 @@ func logging(log *slog.Logger) func(ctx context.Context, t *service.TaskRun, err
 // events, cancels, pauses and submits them again, and has limits, queues and recovery. See
 // [service.Service.View], [service.Service.Find], [service.Service.Views], [service.Service.Count],
 // [service.Service.Cancel], [service.Service.Pause], [service.Service.Resubmit],
-// [service.Service.History] and [service.Service.Events]. All of it is of one tenant.
+// [service.Service.History] and [service.Service.Events]. All of it is of one tenant, but for
+// [service.Service.Unattended], which looks for jobs of all.
 func (s *Service) Jobs() *service.Service { return s.jobs }
 
 // Database is where the jobs are.
