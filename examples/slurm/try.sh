@@ -26,6 +26,15 @@ controller() {
 	ctld=$!
 }
 
+# repair is what an administrator does: a node that was too busy to begin a job has it held, and is
+# drained or down.
+repair() {
+	if timeout 5 sinfo -h -o %T | grep -q 'drain\|down'; then
+		timeout 5 scontrol update nodename="$host" state=resume
+	fi
+	timeout 5 squeue -h -r -t PENDING -o '%i %r' | awk '/held/ { print $1 }' | xargs -r -n 1 timeout 5 scontrol release
+}
+
 say() { printf '\n== %s\n' "$*"; }
 
 say 'A private Slurm with one node, which pretends to have 64 cores'
@@ -70,6 +79,7 @@ until
 		AccountingStorageType=accounting_storage/none
 		JobCompType=jobcomp/none
 		KillWait=2
+		MessageTimeout=60
 		SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 		StateSaveLocation=$dir/state
 		SlurmdSpoolDir=$dir/spool
@@ -153,7 +163,10 @@ sweep=$!
 full() {
 	[ "$(sort -u "$dir/started" | wc -l)" -ge 82 ] && [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq 64 ]
 }
-until full; do sleep 0.2; done
+until full; do
+	repair || true
+	sleep 1
+done
 # slurmctld saves what it knows some seconds after a change. The first save may have begun before.
 for save in 1 2; do
 	: >"$dir/asked"
@@ -185,10 +198,7 @@ queue
 # A node refuses what it still runs. Then Slurm holds that, and drains the node, until an
 # administrator comes.
 while kill -0 $sweep 2>/dev/null; do
-	if timeout 5 sinfo -h -o %T | grep -q drain; then
-		timeout 5 scontrol update nodename="$host" state=resume
-	fi
-	timeout 5 squeue -h -r -t PENDING -o '%i %r' | awk '/held/ { print $1 }' | xargs -r -n 1 timeout 5 scontrol release
+	repair || true
 	sleep 0.5
 done
 wait $sweep || true

@@ -170,6 +170,7 @@ func (s *Slurm) configure() error {
 		"SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "MpiDefault=none", "SwitchType=switch/none",
 		"MailProg=/bin/true", "ReturnToService=2", "PropagateResourceLimits=NONE",
 		"AccountingStorageType=accounting_storage/none", "JobCompType=jobcomp/none", "MinJobAge=300", "KillWait=2",
+		"MessageTimeout=60",
 		"MaxJobCount=200000", "MaxArraySize=10001",
 		"SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0",
 		"StateSaveLocation=$DIR/state", "SlurmdSpoolDir=$DIR/spool", "SlurmctldPidFile=$DIR/slurmctld.pid",

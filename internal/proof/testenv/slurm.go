@@ -302,6 +302,7 @@ PropagateResourceLimits=NONE
 JobCompType=jobcomp/none
 MinJobAge=300
 KillWait=2
+MessageTimeout=60
 MaxJobCount=20000
 MaxArraySize=10001
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=2
