@@ -26,8 +26,8 @@ controller() {
 	ctld=$!
 }
 
-# repair is what an administrator does: a node that was too busy to begin a job has it held, and is
-# drained or down.
+# repair does what an administrator would: it lets go on what Slurm holds, for the node was too busy
+# to begin it, and lets the node take jobs again.
 repair() {
 	if timeout 5 sinfo -h -o %T | grep -q 'drain\|down'; then
 		timeout 5 scontrol update nodename="$host" state=resume
