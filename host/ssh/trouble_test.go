@@ -479,7 +479,7 @@ func TestHalfOpen(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	p, port := newProxy(t, s.Addr())
 	c := config(s)
-	c.Port, c.Keepalive = port, time.Second
+	c.Port, c.Keepalive = port, 3*time.Second // a busy server answers late
 	h := open(t, c)
 	echo(t, h, "before")
 	events, err := h.Watch(t.Context(), s.Work)
@@ -499,7 +499,7 @@ func TestHalfOpen(t *testing.T) {
 func TestIdle(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	c := config(s)
-	c.Keepalive, c.Idle, c.Answer, c.DialTimeout = 100*time.Millisecond, time.Second, 3*time.Second, 3*time.Second
+	c.Keepalive, c.Idle, c.Answer, c.DialTimeout = 3*time.Second, time.Second, 3*time.Second, 3*time.Second
 	h := open(t, c)
 	echo(t, h, "before")
 	hosttest.Until(t, "it is closed", func() bool { return s.Connections() == 0 })

@@ -21,11 +21,12 @@ func TestFrozenBeyondItsLease(t *testing.T) {
 	each(t, func(s *site) {
 		sv := s.serve()
 		zombie, other := s.worker(sv), s.worker(sv)
-		zombie.lease = "1s"
 		s.submit(sv, object{})
 		was := zombie.claim(1, nil)[0]
 		zombie.says("checkpoint", held(was, object{"checkpoint": object{"page": 7}}))
 		zombie.says("progress", held(was, object{"done": 7, "total": 9}))
+		zombie.lease = "1s"
+		zombie.says("renew", held(was, nil))
 
 		is := other.claim(1, nil)[0]
 		if is.ID != was.ID || is.Epoch <= was.Epoch || is.Attempt != 1 || is.Recoveries != 1 ||
