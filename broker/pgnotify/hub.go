@@ -11,6 +11,7 @@ import (
 // A hub tells the receivers within this process.
 type hub struct {
 	closed chan struct{}
+	begun  chan struct{} // has a value when somebody began to wait for what transactions tell
 
 	mu     sync.Mutex
 	dirty  map[job.QueueKind]bool     // announced, and nobody was told
@@ -21,8 +22,8 @@ type hub struct {
 
 func newHub() *hub {
 	return &hub{
-		closed: make(chan struct{}),
-		dirty:  map[job.QueueKind]bool{}, asked: map[job.QueueKind]bool{}, topics: map[string][]*subscription{},
+		closed: make(chan struct{}), begun: make(chan struct{}, 1),
+		dirty: map[job.QueueKind]bool{}, asked: map[job.QueueKind]bool{}, topics: map[string][]*subscription{},
 	}
 }
 
@@ -68,6 +69,9 @@ func (h *hub) take(where []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []job.QueueKind
+	if len(h.asked) == 0 {
+		h.begin()
+	}
 	for _, l := range where {
 		h.asked[l] = true
 		if h.dirty[l] {
@@ -79,6 +83,21 @@ func (h *hub) take(where []job.QueueKind) ([]job.QueueKind, <-chan struct{}) {
 		h.woken = make(chan struct{})
 	}
 	return found, h.woken
+}
+
+// wanted reports whether somebody waits for what transactions of programs tell: a process that has
+// ever waited for ready jobs, or one that follows events.
+func (h *hub) wanted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.asked) > 0 || len(h.topics[gateTopic]) > 0 || len(h.topics[newsTopic]) > 0
+}
+
+func (h *hub) begin() {
+	select {
+	case h.begun <- struct{}{}:
+	default:
+	}
 }
 
 // look says that transactions may have enqueued jobs without a word: there may be ready ones
@@ -154,6 +173,7 @@ func (h *hub) subscribe(topic string) (*subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.topics[topic] = append(h.topics[topic], s)
+	h.begin()
 	return s, nil
 }
 

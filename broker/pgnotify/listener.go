@@ -38,12 +38,18 @@ type listener struct {
 
 	calls chan call // taken while there is a connection
 	done  chan struct{}
-	inbox []string // notifications that were read and not passed on yet; owned by the holder of the connection
+	inbox []heard // notifications that were read and not passed on yet; owned by the holder of the connection
 
 	quiet quiet // owned by the holder of the connection
 
 	mu   sync.Mutex
 	down error // guarded by mu: why there is no connection
+}
+
+// heard is a notification, and the process of the server that sent it for its client.
+type heard struct {
+	client  uint32
+	payload string
 }
 
 // A call borrows the connection.
@@ -75,7 +81,7 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 func (l *listener) hook(conn *pgx.ConnConfig) {
 	conn.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		if n.Channel == l.channel {
-			l.inbox = append(l.inbox, n.Payload)
+			l.inbox = append(l.inbox, heard{n.PID, n.Payload})
 		}
 	}
 	theirs := conn.AfterNetConnect
@@ -152,7 +158,7 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		err = conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	}
 	if err == nil {
-		err = l.quiet.begin(ctx, conn)
+		err = l.quiet.listen(ctx, conn, l.hub.wanted())
 	}
 	if err != nil {
 		hangUp(conn)
@@ -175,12 +181,12 @@ func hangUp(conn *pgx.Conn) {
 // serve tells what is heard on conn, and lends it, until it breaks or ctx ends.
 func (l *listener) serve(ctx context.Context, conn *pgx.Conn) error {
 	for {
-		payloads := l.inbox
+		inbox := l.inbox
 		l.inbox = nil
-		if err := l.hear(ctx, conn, payloads); err != nil {
+		if err := l.hear(ctx, conn, inbox); err != nil {
 			return err
 		}
-		news, err := l.quiet.step(ctx, conn)
+		news, err := l.quiet.step(ctx, conn, l.hub.wanted())
 		if err != nil {
 			return err
 		}
@@ -223,6 +229,8 @@ func (l *listener) wait(ctx context.Context, conn *pgx.Conn) (call, error) {
 		select {
 		case c := <-l.calls:
 			asked <- c
+			stop()
+		case <-l.hub.begun:
 			stop()
 		case <-waiting.Done():
 		}
@@ -281,17 +289,17 @@ func (l *listener) unavailable(err error) error {
 }
 
 // hear tells the receivers of this process what notifications say, but for its own.
-func (l *listener) hear(ctx context.Context, conn *pgx.Conn, payloads []string) error {
+func (l *listener) hear(ctx context.Context, conn *pgx.Conn, inbox []heard) error {
 	var where []job.QueueKind
 	var messages []notice
-	for _, p := range payloads {
-		n, ok := parse(p)
+	for _, h := range inbox {
+		n, ok := parse(h.payload)
 		if n.sender == inSQL {
-			l.quiet.heard(time.Now())
+			l.quiet.heard(h.client, time.Now())
 		}
 		switch {
 		case !ok:
-			l.log.Debug("a notification is not understood", "payload", p)
+			l.log.Debug("a notification is not understood", "payload", h.payload)
 		case n.sender == l.own:
 		case n.word == queueKindWord:
 			where = append(where, n.queueKind)

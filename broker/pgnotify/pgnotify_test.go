@@ -95,6 +95,14 @@ func open(t *testing.T, cfg pgnotify.Config) *pgnotify.Broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
+	// Once somebody waits, a broker looks for what nobody told. Two calls of Do have its loop
+	// do that before the test begins.
+	begun, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = b.Wait(begun, []job.QueueKind{{Queue: "nobody's", Kind: "nobody's"}})
+	for range 2 {
+		_ = b.Do(t.Context(), func(context.Context, *pgx.Conn) error { return nil })
+	}
 	return b
 }
 

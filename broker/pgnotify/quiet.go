@@ -2,19 +2,19 @@ package pgnotify
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // A transaction that notifies holds a lock of the whole cluster until its commit is on disk, so
-// those of many clients commit one after the other. Where many of them enqueue (pawl.enqueue in
-// store/postgres), listeners look for a while without being told. Two advisory locks settle who may
+// those of many clients commit one after the other; and it wakes each listener. So the transactions
+// that enqueue (pawl.enqueue in store/postgres) tell nothing where nobody waits for it, and where
+// they are many, listeners look for a while without being told. Two advisory locks settle who may
 // tell nothing:
 //
-//   - A listener that wants to be told holds the first one, shared. It lets it go when it was told
-//     often, and many transactions were under way at once, until no longer many new ones are.
+//   - A listener that wants to be told holds the first one, shared. It lets it go for a while when
+//     many clients told often, and for as long as nobody in its process waits for what they tell.
 //   - A transaction takes the second one, shared, until its end, then tries the first one. If
 //     nobody holds that, it tells nothing.
 //
@@ -23,10 +23,6 @@ import (
 const (
 	wantedLock = `hashtextextended('pawl/wanted/' || $1, 0)`
 	untoldLock = `hashtextextended('pawl/untold/' || $1, 0)`
-	underWay   = `SELECT coalesce(array_agg(virtualtransaction), '{}') FROM pg_locks
-		WHERE locktype = 'advisory' AND objsubid = 1
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		AND (classid::bigint << 32) | objid::bigint = ` + untoldLock
 )
 
 // What these transactions tell (engine.NewsTopic, engine.GateTopic).
@@ -38,11 +34,12 @@ const (
 
 const (
 	often    = 8 // notifications of transactions within the window
-	many     = 4 // transactions that are under way at once, and were not when it was asked last
+	many     = 4 // clients that sent these
 	window   = 50 * time.Millisecond
-	looking  = 200 * time.Millisecond // without being told, before it is asked whether they are still many
-	interval = 10 * time.Millisecond  // between two looks
+	looking  = 500 * time.Millisecond // without being told, before it is told again
+	interval = 20 * time.Millisecond  // between two looks
 	patience = time.Second            // between two looks that wait for the end of a transaction, at most
+	unwanted = time.Second            // after the last receiver, before it is told no more
 )
 
 // quiet says when to look for what nobody tells. The holder of the connection owns it.
@@ -52,13 +49,24 @@ type quiet struct {
 	whole  bool      // it is told, and no transaction is under way that began before
 	began  time.Time // when told, or its contrary, began
 	next   time.Time // when to look next
-	window time.Time // when it began to count
-	seen   int       // notifications
+	unused time.Time // since when nobody waits; zero: somebody does
 
-	underWay []string // transactions, when it was asked last
+	window  time.Time // when it began to count
+	seen    int       // notifications
+	clients map[uint32]bool
 }
 
-// begin is called when a connection has begun to listen, or is to be told again.
+// listen is called when a connection has begun to listen.
+func (q *quiet) listen(ctx context.Context, conn *pgx.Conn, wanted bool) error {
+	*q = quiet{schema: q.schema}
+	if wanted {
+		return q.begin(ctx, conn)
+	}
+	q.unused = time.Now()
+	return nil
+}
+
+// begin has this listener told.
 func (q *quiet) begin(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared("+wantedLock+")", q.schema)
 	if err != nil {
@@ -68,67 +76,68 @@ func (q *quiet) begin(ctx context.Context, conn *pgx.Conn) error {
 	return q.ask(ctx, conn)
 }
 
+// end has this listener told no more.
+func (q *quiet) end(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", q.schema)
+	q.told, q.whole, q.began = false, false, time.Now()
+	q.next = q.began.Add(interval)
+	return err
+}
+
 // ask asks whether a transaction is under way that may tell nothing.
 func (q *quiet) ask(ctx context.Context, conn *pgx.Conn) error {
 	q.next = time.Now().Add(min(max(interval, time.Since(q.began)/10), patience))
 	return conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", q.schema).Scan(&q.whole)
 }
 
-// due is when to look next. It is false if this listener is told of all.
-func (q *quiet) due() (time.Time, bool) { return q.next, !q.told || !q.whole }
+// due is when to step next. It is false if that is only once something is heard or waited for.
+func (q *quiet) due() (time.Time, bool) {
+	switch {
+	case q.unused.IsZero():
+		return q.next, !q.told || !q.whole
+	case q.told:
+		return q.unused.Add(unwanted), true
+	}
+	return time.Time{}, false
+}
 
-// heard counts a notification of a transaction.
-func (q *quiet) heard(now time.Time) {
+// heard counts a notification of a transaction of a client.
+func (q *quiet) heard(client uint32, now time.Time) {
 	if now.Sub(q.window) > window {
-		q.window, q.seen = now, 0
+		q.window, q.seen, q.clients = now, 0, map[uint32]bool{}
 	}
 	q.seen++
+	q.clients[client] = true
 }
 
-// busy reports whether many transactions are under way that were not when it was asked last: those
-// that stay open commit nothing.
-func (q *quiet) busy(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	var now []string
-	if err := conn.QueryRow(ctx, underWay, q.schema).Scan(&now); err != nil {
-		return false, err
-	}
-	fresh := 0
-	for _, tx := range now {
-		if !slices.Contains(q.underWay, tx) {
-			fresh++
-		}
-	}
-	q.underWay = now
-	return fresh >= many, nil
-}
-
-// step reports whether there may be something of which nobody has told.
-func (q *quiet) step(ctx context.Context, conn *pgx.Conn) (news bool, err error) {
+// step reports whether there may be something of which nobody has told. wanted says whether
+// somebody waits for it.
+func (q *quiet) step(ctx context.Context, conn *pgx.Conn, wanted bool) (news bool, err error) {
 	now := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	switch {
-	case q.told && q.seen >= often:
-		q.seen = 0
-		busy, err := q.busy(ctx, conn)
-		if err == nil && busy {
-			_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", q.schema)
-			q.told, q.began, q.next = false, now, now.Add(interval)
+	if !wanted {
+		if q.unused.IsZero() {
+			q.unused = now
+		}
+		if q.told && now.Sub(q.unused) >= unwanted {
+			err = q.end(ctx, conn)
 		}
 		return false, err
+	}
+	since := q.unused
+	q.unused = time.Time{}
+	switch {
+	case q.told && q.seen >= often && len(q.clients) >= many:
+		q.seen = 0
+		return false, q.end(ctx, conn)
+	case !q.told && (!since.IsZero() || now.Sub(q.began) >= looking):
+		return true, q.begin(ctx, conn)
 	case q.told && q.whole || now.Before(q.next):
 		return false, nil
 	case q.told:
-		err = q.ask(ctx, conn)
-	case now.Sub(q.began) < looking:
-		q.next = now.Add(interval)
-	default:
-		var busy bool
-		if busy, err = q.busy(ctx, conn); err == nil && busy {
-			q.began, q.next = now, now.Add(interval)
-		} else if err == nil {
-			err = q.begin(ctx, conn)
-		}
+		return true, q.ask(ctx, conn)
 	}
-	return true, err
+	q.next = now.Add(interval)
+	return true, nil
 }

@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -60,10 +61,17 @@ func (b *Bench) Transactions(ctx context.Context, n, committers int) (*Transacti
 		if err := clients.added(ctx, svc, n, f); err != nil {
 			return err
 		}
-		if err := clients.rates(ctx, svc, n, f); err != nil {
-			return err
-		}
-		return clients.started(ctx, svc, n, f)
+		starts := make(chan time.Time, 1)
+		late.Handle(svc, func(context.Context, *pawl.Job[number]) (number, error) {
+			starts <- time.Now()
+			return number{}, nil
+		})
+		return while(ctx, svc, func(ctx context.Context) error { // somebody is to be woken
+			if err := clients.rates(ctx, svc, n, f); err != nil {
+				return err
+			}
+			return clients.started(ctx, svc, n, starts, f)
+		})
 	})
 	return f, err
 }
@@ -182,8 +190,8 @@ func enqueue(ctx context.Context, svc *pawl.Service, t tx, options ...pawl.Enque
 	return err
 }
 
-// rates compares how many transactions a second the clients commit side by side, with
-// wake-ups and without.
+// rates compares how many transactions a second the clients commit side by side, with wake-ups and
+// without.
 func (c *clients) rates(ctx context.Context, svc *pawl.Service, n int, f *Transactions) error {
 	var loud, quiet time.Duration
 	for round := range 4 { // what drifts weighs on both
@@ -192,34 +200,43 @@ func (c *clients) rates(ctx context.Context, svc *pawl.Service, n int, f *Transa
 		if err != nil {
 			return err
 		}
-		var left atomic.Int64
-		left.Store(int64(n / 2))
-		begin := time.Now()
-		g, ctx := errgroup.WithContext(ctx)
-		for _, client := range c.each {
-			g.Go(func() error {
-				for left.Add(-1) >= 0 {
-					if err := client.commit(ctx, func(t tx) error { return enqueue(ctx, svc, t, options...) }); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+		// Each connection plans its statements first, which takes as long as tens of transactions.
+		_, err = c.commits(ctx, svc, 8*len(c.each), options)
+		var took time.Duration
+		if err == nil {
+			took, err = c.commits(ctx, svc, n, options)
 		}
-		if err := g.Wait(); err != nil {
+		if err := errors.Join(err, restore()); err != nil {
 			return err
 		}
 		if silent {
-			quiet += time.Since(begin)
+			quiet += took
 		} else {
-			loud += time.Since(begin)
-		}
-		if err := restore(); err != nil {
-			return err
+			loud += took
 		}
 	}
-	f.Commits, f.Quiet = float64(n/2*2)/loud.Seconds(), float64(n/2*2)/quiet.Seconds()
+	f.Commits, f.Quiet = float64(2*n)/loud.Seconds(), float64(2*n)/quiet.Seconds()
 	return nil
+}
+
+// commits returns how long n transactions take that enqueue a task each.
+func (c *clients) commits(ctx context.Context, svc *pawl.Service, n int, options []pawl.EnqueueOption) (time.Duration, error) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	begin := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, client := range c.each {
+		g.Go(func() error {
+			for left.Add(-1) >= 0 {
+				if err := client.commit(ctx, func(t tx) error { return enqueue(ctx, svc, t, options...) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return time.Since(begin), err
 }
 
 // silence makes enqueues wake nobody: by a function without NOTIFY, or, in an embedded database, by
@@ -251,33 +268,28 @@ func (c *clients) silence(ctx context.Context, silent bool) (
 	}, nil, err
 }
 
+// late has a handler that waits for its tasks.
+var late = pawl.Task[number, number]{Kind: "late"}
+
 // started measures how soon after the commit a handler starts that waits for work.
-func (c *clients) started(ctx context.Context, svc *pawl.Service, n int, f *Transactions) error {
-	starts := make(chan time.Time, 1)
-	late := pawl.Task[number, number]{Kind: "late"}
-	late.Handle(svc, func(context.Context, *pawl.Job[number]) (number, error) {
-		starts <- time.Now()
-		return number{}, nil
-	})
-	return while(ctx, svc, func(ctx context.Context) error {
-		var waits []time.Duration
-		for range max(1, n/10) {
-			err := c.each[0].commit(ctx, func(t tx) error {
-				_, err := late.Enqueue(ctx, svc, number{}, t.in)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			committed := time.Now()
-			select {
-			case at := <-starts:
-				waits = append(waits, max(0, at.Sub(committed)))
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+func (c *clients) started(ctx context.Context, svc *pawl.Service, n int, starts <-chan time.Time, f *Transactions) error {
+	var waits []time.Duration
+	for range max(1, n/10) {
+		err := c.each[0].commit(ctx, func(t tx) error {
+			_, err := late.Enqueue(ctx, svc, number{}, t.in)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		f.AfterCommit = micros(p50(waits)) / 1000
-		return nil
-	})
+		committed := time.Now()
+		select {
+		case at := <-starts:
+			waits = append(waits, max(0, at.Sub(committed)))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	f.AfterCommit = micros(p50(waits)) / 1000
+	return nil
 }
