@@ -79,7 +79,8 @@ func detector(tb testing.TB) string {
 			tb.Errorf("a process has a data race: %v\n%s", err, text)
 		}
 	})
-	return "GORACE=atexit_sleep_ms=10 log_path='" + filepath.Join(dir, "race") + "'" // names of tests may have commas
+	log := " log_path='" + filepath.Join(dir, "race") + "'" // names of tests may have commas
+	return "GORACE=atexit_sleep_ms=10 " + os.Getenv("GORACE") + log
 }
 
 // TestScripts runs the commands as a user would; see testdata.

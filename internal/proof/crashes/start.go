@@ -59,7 +59,7 @@ func (r *round) start(ctx context.Context, i int, at string, lease time.Duration
 	cmd := exec.Command(r.h.bin, args...)
 	cmd.Dir = r.dir
 	// Under the race detector a process else waits for a second before it ends.
-	cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10"}
+	cmd.Env = []string{"PATH=" + r.path, "HOME=" + r.dir, "GORACE=atexit_sleep_ms=10 " + os.Getenv("GORACE")}
 	if r.dsn != "" {
 		cmd.Env = append(cmd.Env, "PAWL_DB="+r.dsn)
 	}
