@@ -14,15 +14,13 @@ def call(verb, **body):
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)
-        except urllib.error.HTTPError as error:
-            problem = json.load(error)
+        except OSError as error:
+            problem = json.load(error) if isinstance(error, urllib.error.HTTPError) else {}
             if "jobs" in problem:  # 409: some of them are refused
                 return problem
-            if error.code not in (429, 503):  # such as 409, because its session has ended: start it again
+            if problem and error.code not in (429, 503):  # such as 409, because its session has ended: start it again
                 print(problem["detail"], file=sys.stderr, flush=True)
                 os._exit(1)
-        except OSError:
-            pass
         time.sleep(1)  # the service is away or busy: every call can be repeated
 
 
@@ -39,9 +37,8 @@ def renew():
 
 
 def work(job):
-    state = job.get("checkpoint", {"done": 0, "sum": 0})
-    began, numbers = state["done"], job["args"]["numbers"]
-    for number in numbers[began:]:
+    state, numbers = job.get("checkpoint", {"done": 0, "sum": 0}), job["args"]["numbers"]
+    for number in numbers[(began := state["done"]) :]:
         time.sleep(job["args"].get("pause", 0))
         state = {"done": state["done"] + 1, "sum": state["sum"] + number}
         tell("checkpoint", job, checkpoint=state)
@@ -56,5 +53,8 @@ me = dict(worker="python", host=socket.gethostname(), pid=os.getpid(), lease=f"{
 while True:
     for job in call("", kinds=["sum"], slots=1, wait="30s", **me)["jobs"]:
         running.add((job["id"], job["epoch"]))
-        work(job)
+        try:
+            work(job)
+        except Exception as error:  # the job is tried again, as its kind says; the worker goes on
+            tell("fail", job, message=repr(error))
         running.remove((job["id"], job["epoch"]))

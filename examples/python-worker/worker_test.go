@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -16,17 +17,25 @@ import (
 	"github.com/pawl-jobs/pawl/service"
 )
 
-// TestKilledInTheMiddle kills the worker in the middle of a task. Another one goes on from its
-// checkpoint.
-func TestKilledInTheMiddle(t *testing.T) {
+// args are those of tasks of the kind sum.
+type args struct {
+	Numbers []int   `json:"numbers"`
+	Pause   float64 `json:"pause"`
+}
+
+// serve serves jobs of a new folder at a URL.
+func serve(t *testing.T) (*embedded.Service, string) {
 	svc := embedded.Open(t)
 	svc.Start(t)
 	server := httptest.NewServer(api.New(api.Config{Service: svc.Service}))
 	t.Cleanup(server.Close)
-	type args struct {
-		Numbers []int   `json:"numbers"`
-		Pause   float64 `json:"pause"`
-	}
+	return svc, server.URL
+}
+
+// TestKilledInTheMiddle kills the worker in the middle of a task. Another one goes on from its
+// checkpoint.
+func TestKilledInTheMiddle(t *testing.T) {
+	svc, url := serve(t)
 	task := args{Pause: 0.05}
 	sum := 0
 	for n := range 40 {
@@ -36,7 +45,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := start(t, server.URL)
+	first := start(t, url)
 	if !testenv.Until(t.Context(), func() bool {
 		v, err := svc.View(t.Context(), answers[0].ID)
 		return err == nil && v.Progress != nil && v.Progress.Done >= 3
@@ -47,7 +56,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Wait()
-	start(t, server.URL)
+	start(t, url)
 	j, err := svc.Wait(t.Context(), answers[0].ID)
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +67,29 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 	if j.State != job.Finished || j.Attempt != 1 || j.Recoveries != 1 {
 		t.Errorf("%s in attempt %d after %d recoveries", j.State, j.Attempt, j.Recoveries)
+	}
+}
+
+// TestException has a task of which the worker can make nothing. It fails with what Python says, and
+// the worker goes on.
+func TestException(t *testing.T) {
+	svc, url := serve(t)
+	wrong := service.NewTask("sum", map[string]string{"numbers": "1, 2"})
+	wrong.Retry = &job.RetryPolicy{MaxAttempts: 1}
+	answers, err := svc.Submit(t.Context(), service.Request{Spec: wrong},
+		service.Request{Spec: service.NewTask("sum", args{Numbers: []int{1, 2}})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, url)
+	for i, want := range []job.State{job.Failed, job.Finished} {
+		j, err := svc.Wait(t.Context(), answers[i].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.State != want || want == job.Failed && !strings.Contains(j.Message, "TypeError") {
+			t.Errorf("job %d is %s: %s", i, j.State, j.Message)
+		}
 	}
 }
 
