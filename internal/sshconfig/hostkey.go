@@ -92,7 +92,7 @@ func (a Asker) algorithms(host *job.Hop) []string {
 		kind, _, _ := strings.Cut(line, " ")
 		first = append(first, algorithmsOf(kind)...)
 	}
-	known, certified := a.Known.keys(addressOf(host))
+	known, certified := a.Known.keys(host)
 	for _, k := range known {
 		first = append(first, algorithmsOf(k.Key.Type())...)
 	}

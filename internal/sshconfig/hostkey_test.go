@@ -1,6 +1,7 @@
 package sshconfig
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -96,16 +97,19 @@ func TestKey(t *testing.T) {
 		for _, tt := range []struct {
 			name  string
 			until uint64
+			hosts string // of the authority; empty: this one with its port
 			known bool
 		}{
-			{"127.0.0.1", ssh.CertTimeInfinity, true}, {"127.0.0.1", 1, false}, {"elsewhere", ssh.CertTimeInfinity, false},
+			{"127.0.0.1", ssh.CertTimeInfinity, "", true}, {"127.0.0.1", 1, "", false}, {"elsewhere", ssh.CertTimeInfinity, "", false},
+			{"127.0.0.1", ssh.CertTimeInfinity, "*", true}, {"127.0.0.1", ssh.CertTimeInfinity, "127.0.0.*", true},
+			{"127.0.0.1", ssh.CertTimeInfinity, "*.example.org", false},
 		} {
 			certify(tt.name, tt.until)
 			both := testenv.SSHD(t, testenv.SSHOptions{
 				Lines: []string{"HostKey " + file, "HostCertificate " + file + "-cert.pub"},
 			})
 			known, err := ReadKnown(home(t, map[string]string{
-				"known_hosts": "@cert-authority [127.0.0.1]:" + strconv.Itoa(both.Port) + " " +
+				"known_hosts": "@cert-authority " + cmp.Or(tt.hosts, "[127.0.0.1]:"+strconv.Itoa(both.Port)) + " " +
 					Line(authority.PublicKey()) + "\n",
 			}))
 			if err != nil {
@@ -113,7 +117,7 @@ func TestKey(t *testing.T) {
 			}
 			h := job.Hop{Address: both.Host, Port: both.Port}
 			key, err := Asker{Known: known}.Key(t.Context(), []job.Hop{h})
-			if err != nil || Line(key) != Line(signer.PublicKey()) {
+			if err != nil || tt.hosts != "*.example.org" && Line(key) != Line(signer.PublicKey()) {
 				t.Fatalf("%v, %v, want %s", key, err, Line(signer.PublicKey()))
 			}
 			if has, where, err := known.Has(&h, key); has != tt.known || where != "" || err != nil {
@@ -265,9 +269,15 @@ func TestKnown(t *testing.T) {
 		where string // the line of another key
 		err   string
 	}{
-		"nothing":                 {},
-		"the key":                 {text: "[lab.example.org]:2222 " + Line(key) + "\n", known: true},
-		"the key at another port": {text: "lab.example.org " + Line(key) + "\n"},
+		"nothing":                    {},
+		"the key":                    {text: "[lab.example.org]:2222 " + Line(key) + "\n", known: true},
+		"the key at another port":    {text: "[lab.example.org]:22022 " + Line(key) + "\n"},
+		"the key without a port":     {text: "lab.example.org " + Line(key) + "\n", known: true},
+		"another key without a port": {text: "lab.example.org " + Line(other) + "\n"},
+		"the key without a port, and another": {
+			text:  "lab.example.org " + Line(key) + "\n[lab.example.org]:2222 " + Line(other) + "\n",
+			where: "known_hosts:2",
+		},
 		"another key": {
 			text:  "# old\n[lab.example.org]:2222 " + Line(other) + "\n",
 			where: "known_hosts:2",

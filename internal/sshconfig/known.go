@@ -47,12 +47,15 @@ func ReadKnown(home string) (Known, error) {
 func place(file string, line int) string { return file + ":" + strconv.Itoa(line) }
 
 // keys returns the keys that are known for a host. certified: there is an authority for it, too.
-func (k Known) keys(address string) (keys []knownhosts.KnownKey, certified bool) {
-	var wrong *knownhosts.KeyError
-	if errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &wrong) {
-		return k.ofHosts(wrong.Want)
+func (k Known) keys(host *job.Hop) (keys []knownhosts.KnownKey, certified bool) {
+	for _, address := range addresses(host) {
+		var wrong *knownhosts.KeyError
+		if len(keys) == 0 && errors.As(k.check(address, &net.TCPAddr{}, noKey{}), &wrong) {
+			of, authority := k.ofHosts(wrong.Want)
+			keys, certified = of, certified || authority
+		}
 	}
-	return nil, false
+	return keys, certified
 }
 
 // ofHosts leaves out the keys of authorities, and says whether there was one.
@@ -77,23 +80,37 @@ func (noKey) Marshal() []byte { return nil }
 // is the place of another key that stands there for it; empty: there is none.
 func (k Known) Has(host *job.Hop, key ssh.PublicKey) (known bool, where string, err error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
-		if k.check(addressOf(host), &net.TCPAddr{}, cert) == nil {
-			return true, "", nil
+		for _, address := range addresses(host) {
+			if k.check(address, &net.TCPAddr{}, cert) == nil {
+				return true, "", nil
+			}
 		}
 		key = cert.Key
 	}
-	err = k.check(addressOf(host), &net.TCPAddr{}, key)
-	var wrong *knownhosts.KeyError
-	switch {
-	case err == nil:
-		return true, "", nil
-	case errors.As(err, &wrong):
-		if others, _ := k.ofHosts(wrong.Want); len(others) > 0 {
-			where = place(others[0].Filename, others[0].Line)
+	for i, address := range addresses(host) {
+		err := k.check(address, &net.TCPAddr{}, key)
+		var wrong *knownhosts.KeyError
+		switch {
+		case err == nil:
+			return true, "", nil
+		case !errors.As(err, &wrong):
+			return false, "", job.Errorf(job.Denied, "known_hosts: %w", err) // it is revoked
 		}
-		return false, where, nil
+		if others, _ := k.ofHosts(wrong.Want); i == 0 && len(others) > 0 {
+			return false, place(others[0].Filename, others[0].Line), nil
+		}
 	}
-	return false, "", job.Errorf(job.Denied, "known_hosts: %w", err) // it is revoked
+	return false, "", nil
+}
+
+// addresses are the names that known_hosts may have for a host. As OpenSSH does, where nothing
+// stands there for its port, the name alone counts, if it has the key.
+func addresses(h *job.Hop) []string {
+	all := []string{addressOf(h)}
+	if h.Port != job.DefaultPort {
+		all = append(all, net.JoinHostPort(h.Address, strconv.Itoa(job.DefaultPort)))
+	}
+	return all
 }
 
 // addressOf is where a host listens.
