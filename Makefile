@@ -31,7 +31,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 # of its memory is larger here (GORACE): engine took 31 s instead of 36, store/sqlite 41 s of CPU instead of 57. What vet finds is found
 # by make check and make lint.
 LONGEST := ./internal/cli ./store/postgres ./internal/proof/crashes ./internal/proof/remote ./host/ssh ./app ./internal/proof/storm ./runner/slurm \
-	./runner/process ./store/sqlite ./internal/proof/processes ./store/fake ./recovery ./internal/bench/...
+	./postgres ./api . ./broker/pgnotify ./runner/process ./store/sqlite ./internal/proof/processes ./store/fake ./recovery ./internal/bench/...
 # Temporary files are in memory where there is room and programs may run: the tests take an eighth less CPU than on a disk, which
 # make test-long has.
 MEMORY  := $(shell [ -w /dev/shm ] && [ "$$(df -k --output=avail /dev/shm | tail -n 1)" -ge 4000000 ] && \
