@@ -70,8 +70,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestException has a task of which the worker can make nothing. It fails with what Python says, and
-// the worker goes on.
+// TestException has a task whose arguments are wrong. It fails with what Python says, and the worker
+// goes on.
 func TestException(t *testing.T) {
 	svc, url := serve(t)
 	wrong := service.NewTask("sum", map[string]string{"numbers": "1, 2"})
