@@ -70,7 +70,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestException has a task whose arguments are wrong. It fails with what Python says, and the worker
+// TestException has a task with wrong arguments. It fails with what Python says, and the worker
 // goes on.
 func TestException(t *testing.T) {
 	svc, url := serve(t)

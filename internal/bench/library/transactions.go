@@ -220,7 +220,9 @@ func (c *clients) rates(ctx context.Context, svc *pawl.Service, n int, f *Transa
 }
 
 // commits returns how long n transactions take that enqueue a task each.
-func (c *clients) commits(ctx context.Context, svc *pawl.Service, n int, options []pawl.EnqueueOption) (time.Duration, error) {
+func (c *clients) commits(ctx context.Context, svc *pawl.Service, n int, options []pawl.EnqueueOption) (
+	time.Duration, error,
+) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	begin := time.Now()
@@ -272,7 +274,9 @@ func (c *clients) silence(ctx context.Context, silent bool) (
 var late = pawl.Task[number, number]{Kind: "late"}
 
 // started measures how soon after the commit a handler starts that waits for work.
-func (c *clients) started(ctx context.Context, svc *pawl.Service, n int, starts <-chan time.Time, f *Transactions) error {
+func (c *clients) started(ctx context.Context, svc *pawl.Service, n int, starts <-chan time.Time,
+	f *Transactions,
+) error {
 	var waits []time.Duration
 	for range max(1, n/10) {
 		err := c.each[0].commit(ctx, func(t tx) error {
