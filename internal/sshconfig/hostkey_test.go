@@ -100,9 +100,11 @@ func TestKey(t *testing.T) {
 			hosts string // of the authority; empty: this one with its port
 			known bool
 		}{
-			{"127.0.0.1", ssh.CertTimeInfinity, "", true}, {"127.0.0.1", 1, "", false},
+			{"127.0.0.1", ssh.CertTimeInfinity, "", true},
+			{"127.0.0.1", 1, "", false},
 			{"elsewhere", ssh.CertTimeInfinity, "", false},
-			{"127.0.0.1", ssh.CertTimeInfinity, "*", true}, {"127.0.0.1", ssh.CertTimeInfinity, "127.0.0.*", true},
+			{"127.0.0.1", ssh.CertTimeInfinity, "*", true},
+			{"127.0.0.1", ssh.CertTimeInfinity, "127.0.0.*", true},
 			{"127.0.0.1", ssh.CertTimeInfinity, "*.example.org", false},
 		} {
 			certify(tt.name, tt.until)
