@@ -14,7 +14,8 @@
 // such a row removes those that are older than a minute. Every role that may connect to the
 // database can listen, so a message must not hold a secret.
 //
-// Transactions of programs that enqueue jobs notify too, unless they are many: see quiet.go.
+// Transactions of programs that enqueue jobs notify too, unless they are many or nobody waits: see
+// quiet.go.
 //
 // One connection listens. When it is lost, notifications may be missed. So when it is back, every
 // queue and kind that was ever waited for counts as announced, and every subscription signals Lost.
