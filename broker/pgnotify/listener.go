@@ -64,7 +64,7 @@ func newListener(cfg Config, conn *pgx.ConnConfig, h *hub, own string) *listener
 		fetch: `SELECT id::text, content FROM ` + pgx.Identifier{cfg.Schema, "messages"}.Sanitize() +
 			` WHERE id = ANY($1::text[]::uuid[])`,
 		calls: make(chan call), done: make(chan struct{}),
-		quiet: quiet{schema: cfg.Schema},
+		quiet: quiet{schema: cfg.Schema, clock: time.Now},
 	}
 	if cfg.Like != nil {
 		l.before = cfg.Like.BeforeConnect
@@ -295,7 +295,7 @@ func (l *listener) hear(ctx context.Context, conn *pgx.Conn, inbox []heard) erro
 	for _, h := range inbox {
 		n, ok := parse(h.payload)
 		if n.sender == inSQL {
-			l.quiet.heard(h.client, time.Now())
+			l.quiet.heard(h.client)
 		}
 		switch {
 		case !ok:

@@ -45,6 +45,7 @@ const (
 // quiet says when to look for what nobody tells. The holder of the connection owns it.
 type quiet struct {
 	schema string
+	clock  func() time.Time
 	told   bool      // this listener is told
 	whole  bool      // it is told, and no transaction is under way that began before
 	began  time.Time // when told, or its contrary, began
@@ -58,11 +59,11 @@ type quiet struct {
 
 // listen is called when a connection has begun to listen.
 func (q *quiet) listen(ctx context.Context, conn *pgx.Conn, wanted bool) error {
-	*q = quiet{schema: q.schema}
+	*q = quiet{schema: q.schema, clock: q.clock}
 	if wanted {
 		return q.begin(ctx, conn)
 	}
-	q.unused = time.Now()
+	q.unused = q.clock()
 	return nil
 }
 
@@ -72,21 +73,21 @@ func (q *quiet) begin(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	q.told, q.began, q.seen = true, time.Now(), 0
+	q.told, q.began, q.seen = true, q.clock(), 0
 	return q.ask(ctx, conn)
 }
 
 // end has this listener told no more.
 func (q *quiet) end(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SELECT pg_advisory_unlock_shared("+wantedLock+")", q.schema)
-	q.told, q.whole, q.began = false, false, time.Now()
+	q.told, q.whole, q.began = false, false, q.clock()
 	q.next = q.began.Add(interval)
 	return err
 }
 
 // ask asks whether a transaction is under way that may tell nothing.
 func (q *quiet) ask(ctx context.Context, conn *pgx.Conn) error {
-	q.next = time.Now().Add(min(max(interval, time.Since(q.began)/10), patience))
+	q.next = q.clock().Add(min(max(interval, q.clock().Sub(q.began)/10), patience))
 	return conn.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock("+untoldLock+")", q.schema).Scan(&q.whole)
 }
 
@@ -102,7 +103,8 @@ func (q *quiet) due() (time.Time, bool) {
 }
 
 // heard counts a notification of a transaction of a client.
-func (q *quiet) heard(client uint32, now time.Time) {
+func (q *quiet) heard(client uint32) {
+	now := q.clock()
 	if now.Sub(q.window) > window {
 		q.window, q.seen, q.clients = now, 0, map[uint32]bool{}
 	}
@@ -113,7 +115,7 @@ func (q *quiet) heard(client uint32, now time.Time) {
 // step reports whether there may be something of which nobody has told. wanted says whether
 // somebody waits for it.
 func (q *quiet) step(ctx context.Context, conn *pgx.Conn, wanted bool) (news bool, err error) {
-	now := time.Now()
+	now := q.clock()
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	if !wanted {
