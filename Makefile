@@ -27,9 +27,9 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 
 # The packages whose tests take longest begin first, so that no core is idle in the end. Most tests wait for something now and
 # then, so more of them run side by side than there are cores. Memory is cheaper than collecting it (GOGC): a part of store/sqlite
-# took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends, and a page
-# of its memory is larger here (GORACE): engine took 31 s instead of 36, store/sqlite 41 s of CPU instead of 57. What vet finds is found
-# by make check and make lint.
+# took 111 s of CPU instead of 174. Under the race detector a process would wait a second before it ends, and the pages of its memory
+# are larger here (GORACE): engine took 31 s instead of 36, store/sqlite 41 s of CPU instead of 57. What vet finds is found by make
+# check and make lint.
 LONGEST := ./internal/cli ./store/postgres ./internal/proof/crashes ./internal/proof/remote ./host/ssh ./app ./internal/proof/storm ./runner/slurm \
 	./postgres ./api . ./broker/pgnotify ./runner/process ./store/sqlite ./internal/proof/processes ./store/fake ./recovery ./internal/bench/...
 # Temporary files are in memory where there is room and programs may run: the tests take an eighth less CPU than on a disk, which

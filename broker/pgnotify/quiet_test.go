@@ -92,7 +92,7 @@ func TestQuiet(t *testing.T) {
 		t.Errorf("%d notifications in a new window", b.seen)
 	}
 	tell(often, many)
-	if b.after(0, true); b.told || b.begin(program) != true {
+	if b.after(0, true); b.told || !b.begin(program) {
 		t.Fatal("it is told of each of many transactions")
 	}
 	if b.after(interval/2, true) {
