@@ -93,6 +93,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/pawl-jobs/pawl/broker"
@@ -119,8 +120,9 @@ type Service struct {
 	db     *Database
 	around []func(service.Handler) service.Handler
 	hear   []func(ctx context.Context, t *service.TaskRun, err error)
-	knows  map[string]bool // testers of versions of arguments
-	kinds  []kinds.Kind    // of the tasks that have handlers
+	reads  map[string]store.Reads // what those tasks can read, by kind
+	left   sync.Map               // by kind: until when its jobs are left to others (time.Time)
+	kinds  []kinds.Kind           // of the tasks that have handlers
 	log    *slog.Logger
 
 	declared []func() error  // checks of those tasks
@@ -156,11 +158,14 @@ func Open(ctx context.Context, at Source, options ...Option) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Service{
+		db: db, around: o.around, hear: o.hear, reads: map[string]store.Reads{}, testers: map[string]bool{}, log: o.log,
+		queues: o.cfg.Queues,
+	}
 	o.cfg.Store, o.cfg.Broker, o.cfg.Log = db.Store, db.Broker, o.log
-	return &Service{
-		jobs: service.New(o.cfg), db: db, around: o.around, hear: o.hear, knows: map[string]bool{},
-		testers: map[string]bool{}, log: o.log, queues: o.cfg.Queues,
-	}, nil
+	o.cfg.Reads, o.cfg.Began, o.cfg.Leaves = s.reads, s.tryUnread, s.leaves
+	s.jobs = service.New(o.cfg)
+	return s, nil
 }
 
 // An Option changes how a service is opened.
@@ -341,9 +346,6 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	err := s.keepKinds(ctx)
-	if err == nil {
-		err = s.tryVersions(ctx)
-	}
 	if ctx.Err() != nil {
 		return nil // it was stopped before it had begun
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/kinds"
 	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // A Task declares a kind of job whose arguments are A and whose result is R. Both are written as
@@ -190,14 +191,14 @@ func (t Task[A, R]) Handle(s *Service, handler func(context.Context, *Job[A]) (R
 		service.Unseen(s.hear...),
 	}
 	s.kinds = append(s.kinds, t.kind())
-	version := max(t.Version, 1)
-	s.knowVersions(t.Kind, version)
-	build := buildOf(reflect.TypeFor[A](), version)
-	s.knowBuild(t.Kind, build)
+	reads := store.Reads{Version: max(t.Version, 1), Build: buildOf(reflect.TypeFor[A](), max(t.Version, 1))}
+	s.reads[t.Kind] = reads
+	service.HandleTesterOf(s.jobs, unread, reader{s})
 	s.jobs.Handle(t.Kind, func(ctx context.Context, run *service.TaskRun) (any, error) {
 		deadline, _ := ctx.Deadline()
 		j := &Job[A]{TaskRun: run, s: s, deadline: deadline}
-		if err := t.read(run, version, build, &j.Args); err != nil {
+		if err := t.read(&run.Job, reads, &j.Args); err != nil {
+			s.leave(ctx, &run.Job, err)
 			return nil, err
 		}
 		result, err := handler(ctx, j)
@@ -288,26 +289,26 @@ func (t *Task[A, R]) spec(args A) (job.Spec, error) {
 }
 
 // read reads the arguments of a job. Those of an older version are brought up to date first.
-func (t *Task[A, R]) read(run *service.TaskRun, version int, build string, args *A) error {
+func (t *Task[A, R]) read(j *job.Job, reads store.Reads, args *A) error {
 	var spec struct {
 		Args    json.RawMessage `json:"args"`
 		Version int             `json:"args_version"`
 	}
-	if err := json.Unmarshal(run.Job.Request, &spec); err != nil {
+	if err := json.Unmarshal(j.Request, &spec); err != nil {
 		return err
 	}
 	has := cmp.Or(spec.Version, 1)
-	if has > version {
-		return newerArgs(t.Kind, has, version)
+	if has > reads.Version {
+		return newerArgs(j, has, reads.Version)
 	}
-	for ; has < version; has++ {
-		migrate := t.Migrate[has]
+	for from := has; from < reads.Version; from++ {
+		migrate := t.Migrate[from]
 		if migrate == nil {
 			continue // A reads both
 		}
 		newer, err := migrate(spec.Args)
 		if err != nil {
-			return unreadableArgs(t.Kind, build, fmt.Errorf("from version %d: %w", has, err))
+			return unreadableArgs(j, has, reads.Build, fmt.Errorf("from version %d: %w", from, err))
 		}
 		spec.Args = newer
 	}
@@ -315,7 +316,7 @@ func (t *Task[A, R]) read(run *service.TaskRun, version int, build string, args 
 		return nil
 	}
 	if err := json.Unmarshal(spec.Args, args); err != nil {
-		return unreadableArgs(t.Kind, build, err)
+		return unreadableArgs(j, has, reads.Build, err)
 	}
 	return nil
 }

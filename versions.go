@@ -11,45 +11,109 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/recovery"
-	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
 )
+
+// unread is the tester that finds out whether a process can read arguments. All processes that
+// handle tasks have it.
+const unread = "pawl/args"
 
 // newerArgs is the error of a job whose arguments have a version that this process does not know:
 // the job waits for a process that knows it.
-func newerArgs(kind string, has, known int) error {
-	return &job.Block{
-		Code: job.ArgsUnreadable, Tester: recovery.FuncPrefix + knows(kind, has),
-		Params: map[string]string{"kind": kind, "version": strconv.Itoa(has)},
-		Message: fmt.Sprintf("the arguments have version %d of kind %s, and this process knows up to %d: a process of a "+
-			"newer version is needed", has, kind, known),
-	}
+func newerArgs(j *job.Job, has, known int) error {
+	return blockUnread(j, map[string]string{"version": strconv.Itoa(has)}, fmt.Sprintf(
+		"the arguments have version %d of kind %s, and this process knows up to %d: a process of a newer version is needed",
+		has, j.Kind, known))
 }
 
 // unreadableArgs is the error of a job whose arguments this build cannot read: the job waits for a
 // process of another build.
-func unreadableArgs(kind, build string, err error) error {
+func unreadableArgs(j *job.Job, has int, build string, err error) error {
+	return blockUnread(j, map[string]string{"version": strconv.Itoa(has), "build": build}, fmt.Sprintf(
+		"this build cannot read the arguments of kind %s: %v: a process of a build that can is needed", j.Kind, err))
+}
+
+// blockUnread lets a job wait for a process that can read its arguments. One that cannot may be
+// quicker to claim it again, and so may the next, so it waits longer each time: a job may be
+// interrupted [job.MaxRecoveries] times.
+func blockUnread(j *job.Job, params map[string]string, message string) error {
+	params["kind"] = j.Kind
 	return &job.Block{
-		Code: job.ArgsUnreadable, Tester: recovery.FuncPrefix + builds(kind),
-		Params: map[string]string{"kind": kind, "build": build},
-		Message: fmt.Sprintf("this build cannot read the arguments of kind %s: %v: a process of a build that can is needed",
-			kind, err),
+		Code: job.ArgsUnreadable, Tester: recovery.FuncPrefix + unread, Params: params, Message: message,
+		After: job.Duration(min(time.Second<<min(j.Recoveries, 6), time.Minute)),
 	}
 }
 
-// knowBuild registers the tester that says that this process is of another build than the one that
-// could not read arguments of a kind.
-func (s *Service) knowBuild(kind, build string) {
-	s.knows[recovery.FuncPrefix+builds(kind)] = true
-	service.HandleTester(s.jobs, builds(kind), func(_ context.Context, params map[string]string) error {
-		if params["build"] == build {
-			return errors.New("the processes that run the kind are of the build that cannot read them")
+// leaveTime is for how long a process leaves the jobs of a kind to those that can read them all.
+const leaveTime = 10 * time.Second
+
+// leave is called with what kept the arguments of j from being read. If there is a process that can
+// read them, the jobs of this kind are left to that one for some time: else this process might
+// claim j again and again.
+func (s *Service) leave(ctx context.Context, j *job.Job, why error) {
+	b, ok := errors.AsType[*job.Block](why)
+	if !ok {
+		return
+	}
+	if a, err := (reader{s}).Test(ctx, recovery.Question{Tenant: j.Tenant, Params: b.Params}); err == nil && a.Clear {
+		s.left.Store(j.Kind, time.Now().Add(leaveTime))
+	}
+}
+
+// leaves reports whether the jobs of a kind are left to other processes now.
+func (s *Service) leaves(kind string) bool {
+	until, left := s.left.Load(kind)
+	return left && time.Now().Before(until.(time.Time))
+}
+
+// A reader is the tester unread.
+type reader struct{ s *Service }
+
+// Private implements [recovery.Private]: a process may run the jobs of some tenants only.
+func (reader) Private() {}
+
+// Test implements [recovery.Tester].
+func (r reader) Test(ctx context.Context, q recovery.Question) (recovery.Answer, error) {
+	version, err := strconv.Atoi(q.Params["version"])
+	if err != nil {
+		return recovery.Answer{}, err
+	}
+	all, err := r.s.db.Store.Sessions(ctx)
+	if err != nil {
+		return recovery.Answer{}, err
+	}
+	for i := range all {
+		p := &all[i].Process
+		if !all[i].Live || all[i].Mode != store.Work || !p.ServesTenant(q.Tenant) {
+			continue
 		}
-		return nil
-	})
+		if reads, ok := p.Reads[q.Params["kind"]]; ok && reads.Version >= version && reads.Build != q.Params["build"] {
+			return recovery.Answer{Clear: true, Says: p.String() + " can read them"}, nil
+		}
+	}
+	return recovery.Answer{Says: "no process that runs the kind can read them"}, nil
+}
+
+// tryUnread has the jobs tested at once that wait for a process that can read their arguments, as
+// this one may.
+func (s *Service) tryUnread(ctx context.Context) {
+	blocked, err := s.jobs.Blocked(ctx)
+	for _, g := range blocked {
+		if _, handled := s.reads[g.Params["kind"]]; g.Tester != recovery.FuncPrefix+unread || !handled {
+			continue
+		}
+		if _, e := s.jobs.ActOnGroup(ctx, groups.TryNow, g.Key); job.KindOf(e) != job.NotFound {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("jobs with arguments that no process could read were not tried at once; they are within a minute", "error", err)
+	}
 }
 
 // buildOf names a build of a program, as far as it says how arguments are read: by its source, if
@@ -94,47 +158,4 @@ func describe(w io.Writer, t reflect.Type, seen map[reflect.Type]bool) {
 			describe(w, t.Field(i).Type, seen)
 		}
 	}
-}
-
-// knowVersions registers the testers that say that this process knows the versions of a kind up to
-// one. A process that does not know a version does not have its tester, so jobs of that version
-// wait until there is one that does.
-func (s *Service) knowVersions(kind string, version int) {
-	for v := 2; v <= version; v++ {
-		name := knows(kind, v)
-		s.knows[recovery.FuncPrefix+name] = true
-		service.HandleTester(s.jobs, name, func(context.Context, map[string]string) error { return nil })
-	}
-}
-
-// tryVersions has the jobs tested at once that wait for a version that this process knows, or for
-// another build.
-func (s *Service) tryVersions(ctx context.Context) error {
-	if len(s.knows) == 0 {
-		return nil
-	}
-	blocked, err := s.jobs.Blocked(ctx)
-	if err != nil {
-		return err
-	}
-	for _, g := range blocked {
-		if !s.knows[g.Tester] {
-			continue
-		}
-		if _, err := s.jobs.ActOnGroup(ctx, groups.TryNow, g.Key); err != nil && job.KindOf(err) != job.NotFound {
-			return err
-		}
-	}
-	return nil
-}
-
-// knows is the name of the tester of a version of a kind, which is short enough for one.
-func knows(kind string, version int) string { return tester(kind, strconv.Itoa(version)) }
-
-// builds is the name of the tester of the builds of a kind.
-func builds(kind string) string { return tester(kind, "build") }
-
-func tester(kind, of string) string {
-	sum := sha256.Sum256([]byte(kind))
-	return "args/" + hex.EncodeToString(sum[:8]) + "/" + of
 }

@@ -62,7 +62,7 @@ var worker = map[string]string{
 	"machine": "The id of its machine.",
 	"queues":  "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
 	"tenants": "The only tenants whose jobs it claims; missing: all.",
-	"slots":   "How many jobs it runs at once, by lane.",
+	"slots":   "How many jobs it runs at once, by lane.", "reads": "Which arguments of tasks it reads, by kind, as far as it tells.",
 	"address": "The URL at which other processes reach its API; missing: nowhere.",
 	"silent": "The watches of its systems that do not answer, by their names, with since when and why; missing: " +
 		"there are none.",
@@ -154,9 +154,9 @@ var says = map[string]map[string]string{
 		"message": "What was tried last, and what came of it.",
 	},
 	"Silence": {
-		"since":   "Since when it does not answer.",
-		"message": "What was tried last, and what came of it.",
+		"since": "Since when it does not answer.", "message": "What was tried last, and what came of it.",
 	},
+	"Reads": {"version": "Up to which version.", "build": "Its build, as far as it says how arguments are read."},
 	"Gone": {
 		"machine": "The id of the machine.",
 		"since":   "When its last process was heard of; missing: no process is known.",

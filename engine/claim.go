@@ -134,9 +134,17 @@ func start(runs []*Run) {
 
 func (s *session) newClaim(slots map[job.Lane]int) store.Claim {
 	return store.Claim{
-		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.kinds, Tenants: s.e.cfg.Tenants,
+		ID: job.NewID(), Session: s.id, Queues: s.e.served.Load().queues, Kinds: s.e.claimed(), Tenants: s.e.cfg.Tenants,
 		Machine: s.e.cfg.Machine, Slots: slots, Jobs: s.e.cfg.Only,
 	}
+}
+
+// claimed returns the kinds whose jobs this process claims now.
+func (e *Engine) claimed() []string {
+	if e.cfg.Leaves == nil {
+		return e.kinds
+	}
+	return slices.DeleteFunc(slices.Clone(e.kinds), e.cfg.Leaves)
 }
 
 // take takes the free slots of some lanes for a claim. put gives them back; by then the claimed

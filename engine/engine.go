@@ -90,6 +90,9 @@ type Options struct {
 	Roles []store.Role
 	// Claims names the Kinds whose jobs this process runs; empty: all of them.
 	Claims []string
+	// Leaves reports whether the jobs of one of the Kinds are left to other processes for now. It is
+	// called before each claim and must not block. A nil function leaves none.
+	Leaves func(kind string) bool
 	// Tenants are the only tenants whose jobs this process runs; empty: all tenants.
 	Tenants []string
 	// Duties are done by one process at a time. This process wants those that have no role or a
@@ -115,6 +118,11 @@ type Options struct {
 	Sweep time.Duration
 	// Version is the version of the build, for people.
 	Version string
+	// Reads says, by kind, which arguments this process can read, for the others.
+	Reads map[string]store.Reads
+	// Began is called whenever the session of this process has begun, beside its work, and ctx ends
+	// with the session. Nil: nobody waits for that.
+	Began func(ctx context.Context)
 	// Address returns the URL at which other processes reach the API of this one. A nil function or
 	// an empty URL says that they do not.
 	Address func() string
@@ -351,6 +359,9 @@ func (e *Engine) live(ctx context.Context, s *session) error {
 	g, loops := errgroup.WithContext(work)
 	defer context.AfterFunc(loops, func() { s.cancel(ErrLeaseLost) })() // steps hear of it before the loops have ended
 	g.Go(func() error { return s.renewals(loops) })
+	if e.cfg.Began != nil {
+		g.Go(func() error { e.cfg.Began(loops); return nil })
+	}
 	g.Go(func() error { return s.commit.run(loops) })
 	g.Go(func() error { return e.payer(loops) }) // of the debts that this process makes
 	if e.plays(store.RoleRecovery) {

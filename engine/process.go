@@ -27,6 +27,7 @@ func (e *Engine) process() store.Process {
 		return p
 	}
 	p.Queues, p.Kinds, p.Tenants, p.Slots = e.served.Load().queues, e.kinds, e.cfg.Tenants, map[job.Lane]int{}
+	p.Reads = e.cfg.Reads
 	for lane, n := range e.cfg.Slots {
 		if lane != job.LaneAlone && slices.ContainsFunc(e.kinds, lane.Takes) { // that one is for emergencies
 			p.Slots[lane] = n

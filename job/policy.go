@@ -262,7 +262,7 @@ var policies = map[Code]Policy{
 	SchedulerUnavailable:      away,
 	FilesUnavailable:          stepwise(0, 5, time.Minute, 30, 2*time.Minute),
 	LoginRequired:             stepwise(week, 0, time.Minute),
-	ArgsUnreadable:            stepwise(week, 0, time.Minute),
+	ArgsUnreadable:            stepwise(week, 3, time.Second, 0, time.Minute),
 
 	SchedulerPartitionUnavailable: away,
 }

@@ -37,6 +37,9 @@ type Process struct {
 	Kinds   []string `json:"kinds,omitempty"`
 	Tenants []string `json:"tenants,omitempty"`
 	Machine string   `json:"machine,omitempty"`
+	// Reads says, by kind, which arguments of tasks it can read. Of a kind that is not there it has
+	// said nothing.
+	Reads map[string]Reads `json:"reads,omitempty"`
 	// Slots is how many jobs of each lane it runs at the same time.
 	Slots map[job.Lane]int `json:"slots,omitempty"`
 	// Address is the URL at which other processes reach its API; empty: they cannot.
@@ -44,6 +47,13 @@ type Process struct {
 	// Silent holds the watches of this process whose machine does not answer, by the name of the
 	// duty ([job.WatchDuty]).
 	Silent map[string]Silence `json:"silent,omitempty"`
+}
+
+// Reads says which arguments of a kind a process can read: those of versions up to Version, but for
+// those that its build has failed to read.
+type Reads struct {
+	Version int    `json:"version"`
+	Build   string `json:"build"` // the same in processes that read alike
 }
 
 // A Silence says since when a machine does not answer.

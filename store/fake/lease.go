@@ -30,7 +30,7 @@ func (s *Store) Begin(ctx context.Context, n store.Session) error {
 func processOf(p store.Process) store.Process {
 	p.Roles, p.Queues, p.Kinds, p.Tenants = slices.Clone(p.Roles), slices.Clone(p.Queues), slices.Clone(p.Kinds),
 		slices.Clone(p.Tenants)
-	p.Slots, p.Silent = maps.Clone(p.Slots), maps.Clone(p.Silent)
+	p.Slots, p.Silent, p.Reads = maps.Clone(p.Slots), maps.Clone(p.Silent), maps.Clone(p.Reads)
 	return p
 }
 
