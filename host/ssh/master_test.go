@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +143,32 @@ func TestMaster(t *testing.T) {
 		}
 		hosttest.Until(t, "nothing is connected", func() bool { return s.Connections() == 0 })
 	}
+}
+
+// A master that hears nothing more from its server ends, and all that waits for an answer with it.
+func TestMasterHearsNothing(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	p, port := newProxy(t, s.Addr())
+	m := masterOf(t, s)
+	m.Options = append(m.Options, "-o", "Port="+strconv.Itoa(port), "-o", "HostKeyAlias=["+s.Host+"]:"+strconv.Itoa(s.Port),
+		"-o", "ServerAliveInterval=3") // a busy server answers late
+	login(t, m)
+	h := open(t, through(m))
+	echo(t, h, "before")
+	events, err := h.Watch(t.Context(), s.Work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.hold.Store(true)
+	_, _, err = h.Run(t.Context(), "true", nil)
+	isTrouble(t, err, job.ConnectionLost)
+	for range events {
+	}
+	_, _, err = h.Run(t.Context(), "true", nil)
+	isTrouble(t, err, job.LoginRequired, "nobody is logged in")
+	p.hold.Store(false)
+	login(t, m)
+	echo(t, h, "after")
 }
 
 // kill kills the process of a master.
