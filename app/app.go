@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -142,7 +141,7 @@ func (k *Kind) Check(tenant string, s *job.Spec) (problems []job.Problem) {
 		if _, _, far := job.OnSystem(name); far {
 			return // the service looks at it, which knows the systems
 		}
-		at, err := Path(name)
+		at, err := files.Path(name)
 		if err != nil {
 			problems = append(problems, job.Problem{
 				Path: field, Value: name, What: "is no absolute path", Remedy: "give a path that begins with /",
@@ -180,14 +179,20 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), maxCheck)
 	defer cancel()
-	s, err := k.open(ctx, j)
-	if err != nil && ctx.Err() != nil {
-		err = job.Errorf(job.Unavailable, "the system of job %s has not answered within %s: %w", j.Name, maxCheck, err)
+	s, err := k.openOn(ctx, &System{Watch: j.Watch}, j) // which asks nobody
+	if err == nil && !s.progress.Cleaned {
+		var there *program
+		switch there, err = k.open(ctx, j); {
+		case err == nil:
+			s = there
+		case ctx.Err() != nil:
+			err = job.Errorf(job.Unavailable, "the system of job %s has not answered within %s: %w", j.Name, maxCheck, err)
+		}
 	}
-	if job.KindOf(err) == job.Unavailable && j.State.Terminal() { // its results may be within reach
+	if job.KindOf(err) == job.Unavailable && s.progress.Manifest != nil && j.State.Terminal() { // that may be within reach
+		err = nil
 		ctx, cancel = context.WithTimeout(context.Background(), maxCheck)
 		defer cancel()
-		s, err = k.openOn(ctx, &System{Watch: j.Watch}, j)
 	}
 	if err != nil {
 		return engine.Files{}, err
@@ -309,6 +314,7 @@ type progress struct {
 	Usage *host.Usage `json:"usage,omitempty"` // what the program has used; nil: not known
 
 	Checkpoint string `json:"checkpoint,omitempty"` // the last that a program of the job has printed
+	Cleaned    bool   `json:"cleaned,omitempty"`    // the job's folder on another machine is gone
 }
 
 // anew returns what is left of n for another launch.
@@ -320,19 +326,4 @@ func (n progress) encode() json.RawMessage {
 		panic(err) // plain data
 	}
 	return b
-}
-
-// Path returns the absolute path that a file URL or path names on this machine. Errors are of kind
-// [job.Invalid].
-func Path(from string) (string, error) {
-	if u, err := url.Parse(from); err == nil && u.Scheme != "" && !strings.HasPrefix(from, "/") {
-		if u.Scheme != "file" || u.Host != "" {
-			return "", job.Errorf(job.Invalid, "%s: only paths and file:///… are known", from)
-		}
-		from = u.Path
-	}
-	if !path.IsAbs(from) {
-		return "", job.Errorf(job.Invalid, "%s: is not absolute; give a path that begins with /", from)
-	}
-	return path.Clean(from), nil
 }

@@ -247,6 +247,9 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
 		done = done.Explain("its folder is left in "+s.dir+": "+Reason(err), nil) // the results are where they should be
+	} else if s.distant() { // so nobody asks the machine where its files are
+		s.progress.Cleaned = true
+		done = done.Work(s.progress.encode())
 	}
 	crash.At("archive.cleaned")
 	return done

@@ -32,7 +32,7 @@ func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (o
 		return border.onSystem(ctx, s.job.Tenant, place{inputField(i), from}, system, name)
 	}
 	o.fs = k.cfg.Files
-	if o.name, err = Path(from); err == nil {
+	if o.name, err = files.Path(from); err == nil {
 		o.real, err = border.input(ctx, s.job.Tenant, place{inputField(i), o.name})
 	}
 	return o, err

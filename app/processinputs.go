@@ -141,7 +141,7 @@ func (k *Kind) check(s *program) error {
 		if _, _, far := job.OnSystem(in.From); far || k.source(in.From) != nil {
 			continue
 		}
-		if _, err := Path(in.From); err != nil {
+		if _, err := files.Path(in.From); err != nil {
 			return fmt.Errorf("input %w", err)
 		}
 	}

@@ -144,7 +144,7 @@ func (k *Kind) target(s *program) error {
 	if err == nil {
 		k.goesTo(s, only.Archive.To)
 		if s.at == "" {
-			s.to, err = Path(s.to)
+			s.to, err = files.Path(s.to)
 		}
 	}
 	if err != nil {
@@ -190,7 +190,7 @@ func (k *Kind) Target(j *job.Job, spec *job.Spec) string {
 	if system, name, far := job.OnSystem(only.Archive.To); far {
 		return "system://" + system + name
 	}
-	to, err := Path(only.Archive.To)
+	to, err := files.Path(only.Archive.To)
 	if err != nil {
 		return ""
 	}

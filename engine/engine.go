@@ -185,7 +185,7 @@ type Remover interface {
 // Files says where the files of a job are. All names are absolute in FS.
 type Files struct {
 	FolderFS  files.FS // has Folder
-	Folder    string   // the job's folder; it may be gone
+	Folder    string   // the job's folder; it may be gone; empty: it is, or it is out of reach
 	ResultsFS files.FS // has Results
 	Results   string   // the folder of its archive; empty: it has none
 	// Stdout and Stderr are the names of the output of the present attempt, in Folder and later in

@@ -2,10 +2,14 @@ package files
 
 import (
 	"fmt"
+	"net/url"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // Names of files may be any bytes, and JSON, URLs and databases hold text. So names are written
@@ -45,4 +49,19 @@ func Name(text string) string {
 		}
 		return string([]byte{byte(n)})
 	})
+}
+
+// Path returns the absolute path that a file URL or path names on this machine. Errors are of kind
+// [job.Invalid].
+func Path(from string) (string, error) {
+	if u, err := url.Parse(from); err == nil && u.Scheme != "" && !strings.HasPrefix(from, "/") {
+		if u.Scheme != "file" || u.Host != "" {
+			return "", job.Errorf(job.Invalid, "%s: only paths and file:///… are known", from)
+		}
+		from = u.Path
+	}
+	if !path.IsAbs(from) {
+		return "", job.Errorf(job.Invalid, "%s: is not absolute; give a path that begins with /", from)
+	}
+	return path.Clean(from), nil
 }

@@ -61,11 +61,13 @@ func (s *Service) Output(ctx context.Context, id job.ID) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := below(ctx, f.FolderFS, f.Folder, "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return archived(ctx, f)
+	if f.Folder != "" {
+		list, err := below(ctx, f.FolderFS, f.Folder, "")
+		if !errors.Is(err, fs.ErrNotExist) {
+			return list, err
+		}
 	}
-	return list, err
+	return archived(ctx, f)
 }
 
 // archived lists the files of a job in its results that are still there.

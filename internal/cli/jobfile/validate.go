@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/pawl-jobs/pawl/app"
+	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/internal/cli/target"
 	"github.com/pawl-jobs/pawl/internal/cli/term"
@@ -374,7 +374,7 @@ func place(url string) (string, error) {
 	if system, _, ok := job.OnSystem(s.Inputs[0].From); ok {
 		return "", &unknownPlace{"is not looked at: it is on system " + system}
 	}
-	return app.Path(s.Inputs[0].From)
+	return files.Path(s.Inputs[0].From)
 }
 
 // readable reports why a file or folder cannot be read.
