@@ -53,6 +53,7 @@ func (c Clock) CatchUpNone() Clock {
 // Schedule enqueues a job of the task whenever c is due, once, whatever number of processes there
 // is. The schedule is kept in the database under its name. So every process may call this when it
 // starts: what is there already stays, and goes on counting, unless the call says something else.
+// Then it is replaced, but for one of a task with a higher Revision: raise that with the schedule.
 // A schedule that somebody paused stays paused. Some process must run ([Service.Run]) for jobs to
 // come; it need not be one that handles them.
 //
@@ -89,12 +90,15 @@ func (t Task[A, R]) Schedule(ctx context.Context, s *Service, name string, c Clo
 		return err
 	}
 	doc := c.s
-	doc.Name, doc.Jobs = name, []job.Given{job.Given(given)}
+	doc.Name, doc.Jobs, doc.Revision = name, []job.Given{job.Given(given)}, t.Revision
 	all := s.jobs.Schedules()
 	for {
 		old, err := all.Resource(ctx, name)
 		if err != nil && job.KindOf(err) != job.NotFound {
 			return err
+		}
+		if old.Doc.Revision > t.Revision {
+			return nil // of a newer build
 		}
 		doc.Disabled, doc.Owner, doc.Description = old.Doc.Disabled, old.Doc.Owner, old.Doc.Description
 		text, err := job.Encode(doc)

@@ -63,6 +63,17 @@ func TestScheduleIsKept(t *testing.T) {
 			!strings.Contains(string(doc.Jobs[0]), `"priority":2`) {
 			t.Errorf("the schedule is %+v, its job %s", doc, doc.Jobs[0])
 		}
+		newer, older := Report, Report
+		newer.Revision = 1
+		for _, task := range []pawl.Task[Week, string]{newer, older} {
+			c := pawl.Every(time.Duration(1+task.Revision) * time.Minute)
+			if err := task.Schedule(t.Context(), svc, "weekly", c, Week{"red"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r, err := svc.Jobs().Schedules().Resource(t.Context(), "weekly"); err != nil || time.Duration(r.Doc.Every) != 2*time.Minute {
+			t.Errorf("%+v, %v: an older build took it back", r.Doc, err)
+		}
 	})
 }
 

@@ -89,8 +89,8 @@ type Task[A, R any] struct {
 	// window are looked at.
 	Index []string
 
-	// Revision is raised with a change of the declaration, so that a process of an older build does
-	// not take the change back: see [Task.Declare].
+	// Revision is raised with a change of the declaration, or of a schedule of the task, so that a
+	// process of an older build does not take the change back: see [Task.Declare].
 	Revision int
 
 	// Version is the version of A that this build writes; 0 stands for 1. A job whose arguments have

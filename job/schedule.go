@@ -49,6 +49,9 @@ type Schedule struct {
 	// it is. catch_up all needs allow.
 	Overlap string `json:"overlap,omitempty" enum:"skip,allow" default:"skip"`
 
+	// The revision of what declares it, for programs: one with a lower revision does not replace it.
+	Revision int `json:"revision,omitempty" minimum:"0" maximum:"1000000000"`
+
 	// The jobs that each due time submits, all or none: specs as in a job file.
 	Jobs []Given `json:"jobs" minItems:"1" maxItems:"100"`
 }
@@ -113,6 +116,9 @@ func ParseSchedule(doc []byte) (Schedule, error) {
 	}
 	if s.TimeZone != "" && s.Cron == "" {
 		v.add("time_zone", s.TimeZone, "is for cron", "remove it: an interval is the same in every zone")
+	}
+	if s.Revision < 0 || s.Revision > 1e9 {
+		v.add("revision", strconv.Itoa(s.Revision), "is out of range", "give 0 to 1000000000")
 	}
 	v.oneOf("catch_up", s.CatchUp, CatchUpNone, CatchUpOne, CatchUpAll)
 	v.oneOf("overlap", s.Overlap, OverlapSkip, OverlapAllow)
