@@ -1,14 +1,12 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/pawl-jobs/pawl/engine"
 	"github.com/pawl-jobs/pawl/job"
@@ -123,9 +121,10 @@ func Fail(h Held, final bool, code job.Code, message string, data json.RawMessag
 		return Report{}, wrong("code", string(code), "is not a code of a failed task",
 			fmt.Sprintf("give one of %v", failCodes))
 	}
-	if err := errors.Join(checkMessage("message", message), checkData("data", data, job.MaxEventData)); err != nil {
+	if err := checkData("data", data, job.MaxEventData); err != nil {
 		return Report{}, err
 	}
+	message = job.Text(message)
 	e := job.Entry{Code: code, Message: message, Data: data}
 	o := engine.Retry(e)
 	if final {
@@ -141,31 +140,31 @@ func Snooze(h Held, d time.Duration, message string) (Report, error) {
 	if d < 0 || d > job.MaxDelay {
 		return Report{}, wrong("delay", d.String(), "is out of range", "give 0s to ten years")
 	}
-	if message == "" {
-		message = "snoozed for " + d.String()
-	}
+	message = job.Text(cmp.Or(message, "snoozed for "+d.String()))
 	return outcome(h, "snooze", engine.Snooze(d, job.Entry{Message: message}), func(e *job.Event, _ *job.Job) bool {
 		return e.Code == "" && e.Message == message && e.Custody != job.Recovery
-	}), checkMessage("message", message)
+	}), nil
 }
 
 // Block reports that a task met a condition which may clear by itself. All jobs with the same
 // tester and params are tested together.
 func Block(h Held, message, tester string, params map[string]string) (Report, error) {
+	message = job.Text(message)
 	b := &job.Block{Code: job.TaskBlocked, Message: message, Tester: tester, Params: params}
 	if err := b.Check(); err != nil {
 		return Report{}, wrong("tester", tester, "cannot be waited for: "+err.Error(), "give a tester that the service has")
 	}
 	return outcome(h, "block", engine.Block(b), func(e *job.Event, _ *job.Job) bool {
 		return e.State == job.Blocked && e.Message == message
-	}), checkMessage("message", message)
+	}), nil
 }
 
 // Cancel reports that a job is not wanted any more.
 func Cancel(h Held, reason string) (Report, error) {
+	reason = job.Text(reason)
 	return outcome(h, "cancel", engine.Cancel(job.Entry{Message: reason}), func(e *job.Event, _ *job.Job) bool {
 		return e.State == job.Canceled && e.Message == reason
-	}), checkMessage("message", reason)
+	}), nil
 }
 
 // Release gives a job back as if it had never been claimed. A worker that stops a job, because it
@@ -181,7 +180,8 @@ func Progress(h Held, p job.Progress) (Report, error) {
 	if p.Done < 0 || p.Total < 0 {
 		return Report{}, wrong("done", "", "is below 0, or total is", "count from 0; a total that is not known is 0")
 	}
-	return keep(h, "progress", func(w *Work) { w.Progress, w.Epoch = &p, h.Epoch }), checkMessage("what", p.What)
+	p.What = job.Text(job.Shorten(p.What, job.MaxWhat))
+	return keep(h, "progress", func(w *Work) { w.Progress, w.Epoch = &p, h.Epoch }), nil
 }
 
 // Checkpoint keeps state for the next run of the job.
@@ -195,13 +195,6 @@ func Checkpoint(h Held, state json.RawMessage) (Report, error) {
 // wrong says what is wrong with a report.
 func wrong(path, value, what, remedy string) error {
 	return &job.SpecError{Problems: []job.Problem{{Path: path, Value: value, What: what, Remedy: remedy}}}
-}
-
-func checkMessage(path, text string) error {
-	if len(text) > job.MaxEventMessage || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
-		return wrong(path, job.Shorten(text, 40), "is too long, or is no text", "keep it to 4096 bytes of UTF-8")
-	}
-	return nil
 }
 
 func checkData(path string, data json.RawMessage, most int) error {

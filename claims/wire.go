@@ -38,8 +38,8 @@ type FailReport struct {
 	// Its epoch, as the claim answered it.
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
-	// What went wrong, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
+	// What went wrong, for people: cut at 4096 bytes.
+	Message string `json:"message,omitempty"`
 
 	// TASK_FAILED by default.
 	Code job.Code `json:"code,omitempty" enum:"TASK_FAILED,TIME_LIMIT,TASK_STALLED,TASK_PANICKED,INVALID_DEFINITION"`
@@ -77,8 +77,8 @@ type ProgressReport struct {
 	// Of how much; missing: that is not known.
 	Total int64 `json:"total,omitempty" minimum:"0"`
 
-	// What is done now, for people.
-	What string `json:"what,omitempty" maxLength:"255" example:"sending"`
+	// What is done now, for people: cut at 255 bytes.
+	What string `json:"what,omitempty" example:"sending"`
 }
 
 // LogReport writes an event into the history of a task.
@@ -113,8 +113,8 @@ type SnoozeReport struct {
 	// How long it waits.
 	Delay *job.Duration `json:"delay" example:"5m"`
 
-	// Why, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
+	// Why, for people: cut at 4096 bytes.
+	Message string `json:"message,omitempty"`
 }
 
 // BlockReport lets a task wait for a condition.
@@ -125,8 +125,8 @@ type BlockReport struct {
 	// Its epoch, as the claim answered it.
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
-	// What happened, for people.
-	Message string `json:"message" maxLength:"4096"`
+	// What happened, for people: cut at 4096 bytes.
+	Message string `json:"message"`
 
 	// The test that finds out whether the condition has cleared.
 	Tester string `json:"tester" maxLength:"64" example:"tcp"`
@@ -143,8 +143,8 @@ type CancelReport struct {
 	// Its epoch, as the claim answered it.
 	Epoch int64 `json:"epoch" minimum:"1" example:"2"`
 
-	// Why, for people.
-	Message string `json:"message,omitempty" maxLength:"4096"`
+	// Why, for people: cut at 4096 bytes.
+	Message string `json:"message,omitempty"`
 }
 
 // Report checks r.

@@ -232,3 +232,47 @@ func TestFinishInAndDie(t *testing.T) {
 		t.Errorf("its result is %d (%v), and there are %d orders", got, err, a.orders())
 	}
 }
+
+// What a handler may return, FinishIn takes too.
+func TestFinishInWithAnyText(t *testing.T) {
+	const odd = "a\x00b\u2028\"\\é"
+	task := pawl.Task[bool, string]{Kind: "odd", Retry: &job.RetryPolicy{MaxAttempts: 1}}
+	a := start(t)
+	task.Handle(a.svc, func(ctx context.Context, j *pawl.Job[bool]) (string, error) {
+		if j.Args {
+			tx, err := a.sql.BeginTx(ctx, nil)
+			if err != nil {
+				return "", err
+			}
+			defer tx.Rollback()
+			return "", errors.Join(j.FinishIn(ctx, postgres.InSQL(tx), odd), tx.Commit())
+		}
+		tx, err := a.db.Begin(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer tx.Rollback(ctx)
+		return "", errors.Join(j.FinishIn(ctx, postgres.In(tx), odd), tx.Commit(ctx))
+	})
+	a.run()
+	for _, standard := range []bool{false, true} {
+		h, err := task.Enqueue(t.Context(), a.svc, standard)
+		a.must(err)
+		if got, err := h.Wait(t.Context()); got != odd || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// Who waits no longer hears why, also if that was so before.
+func TestWaitTellsTheCause(t *testing.T) {
+	a := start(t)
+	h, err := plain.Enqueue(t.Context(), a.svc, order{"a", 1})
+	a.must(err)
+	mine := errors.New("mine")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	if _, err := h.Wait(ctx); !errors.Is(err, mine) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

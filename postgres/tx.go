@@ -39,8 +39,8 @@ import (
 // wait for it. Events of transactions that began after it are not shown before. So commit soon.
 func In(tx pgx.Tx) pawl.EnqueueOption {
 	return in(&transaction{
-		query: func(ctx context.Context, text, arg string) (answer string, err error) {
-			err = tx.QueryRow(ctx, text, arg).Scan(&answer)
+		query: func(ctx context.Context, text string, args ...any) (answer string, err error) {
+			err = tx.QueryRow(ctx, text, args...).Scan(&answer)
 			return answer, err
 		},
 		rollback: func(ctx context.Context) error { return tx.Rollback(ctx) },
@@ -50,8 +50,8 @@ func In(tx pgx.Tx) pawl.EnqueueOption {
 // InSQL is [In] for a transaction of database/sql, with any driver that writes parameters as $1.
 func InSQL(tx *sql.Tx) pawl.EnqueueOption {
 	return in(&transaction{
-		query: func(ctx context.Context, text, arg string) (answer string, err error) {
-			err = tx.QueryRowContext(ctx, text, arg).Scan(&answer)
+		query: func(ctx context.Context, text string, args ...any) (answer string, err error) {
+			err = tx.QueryRowContext(ctx, text, args...).Scan(&answer)
 			return answer, err
 		},
 		rollback: func(context.Context) error { return tx.Rollback() },

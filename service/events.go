@@ -99,7 +99,7 @@ func (s *Service) Cursor(ctx context.Context) (string, error) {
 
 // Wait waits until a job has ended, and returns it.
 func (s *Service) Wait(ctx context.Context, id job.ID) (job.Job, error) {
-	if j, err := s.Job(ctx, id); err != nil || j.State.Terminal() {
+	if j, err := s.Job(ctx, id); err == nil && j.State.Terminal() || err != nil && ctx.Err() == nil {
 		return j, err
 	}
 	for _, err := range s.News(ctx, NewsQuery{Job: id}) {

@@ -179,7 +179,8 @@ func TestTooLong(t *testing.T) {
 // What would end the transaction of others is refused.
 func TestSteers(t *testing.T) {
 	svc := open(t)
-	for _, q := range []string{"COMMIT", " rollback;", "BEGIN\nIMMEDIATE", "Savepoint x", "PRAGMA journal_mode = OFF"} {
+	for _, q := range []string{"COMMIT", " rollback;", "BEGIN\nIMMEDIATE", "Savepoint x", "PRAGMA journal_mode = OFF",
+		"-- it\nCOMMIT", "/* it */ COMMIT", "SELECT 1; COMMIT"} {
 		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
 			_, err := tx.ExecContext(ctx, q)
 			return err
@@ -325,7 +326,13 @@ func TestTablesOfPawl(t *testing.T) {
 		"CREATE TABLE IF NOT EXISTS labels (id TEXT)": "labels", `create table "Jobs"(id)`: "jobs", "DROP TABLE main.events": "events",
 		"ALTER TABLE [turns] ADD x": "turns", "CREATE TEMP TABLE `lines` (n)": "lines",
 		"CREATE TABLE shop_a (n);\n-- more\nCREATE VIRTUAL TABLE sessions USING fts5(n)": "sessions",
-		"CREATE TABLE shop_labels (jobs TEXT)":                                           "", "CREATE INDEX labels_n ON orders (n)": "", "CREATE VIEW jobs_of AS SELECT 1": "",
+		"DELETE FROM jobs": "jobs", "/* x */ UPDATE OR IGNORE main.'jobs' SET state = 'x'": "jobs", "WITH x AS (SELECT 1) INSERT INTO specs SELECT * FROM x": "specs",
+		"CREATE TRIGGER shop_t AFTER INSERT ON jobs BEGIN SELECT 1; END":                             "jobs",
+		"CREATE TRIGGER shop_t AFTER INSERT ON orders BEGIN DELETE FROM turns; END":                  "turns",
+		"CREATE UNIQUE INDEX shop_i ON jobs (id)":                                                    "jobs",
+		"CREATE TRIGGER shop_t AFTER INSERT ON orders BEGIN UPDATE orders SET n = n; END":            "",
+		"INSERT INTO orders SELECT 900, 'x' WHERE 'DELETE FROM jobs' <> 'it''s; COMMIT' -- ; COMMIT": "",
+		"CREATE TABLE shop_labels (jobs TEXT)":                                                       "", "CREATE INDEX labels_n ON orders (n)": "", "CREATE VIEW jobs_of AS SELECT 1": "",
 	} {
 		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
 			_, err := tx.ExecContext(ctx, q)

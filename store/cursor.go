@@ -81,8 +81,8 @@ func CursorAfter(cursor, other string) (bool, error) {
 
 // NewerCursor is the error for a cursor of events that is newer than the database.
 func NewerCursor() error {
-	return job.Errorf(job.Invalid, "this cursor is newer than the database, which was restored to an earlier "+
-		"point in time: "+
+	return job.Errorf(job.Invalid, "this cursor is newer than all that the database has: it is no cursor, or of another "+
+		"database, or this one was restored to an earlier point in time: "+
 		"read from the first event, or only those to come (end)")
 }
 

@@ -92,6 +92,7 @@ var constants = map[string]string{
 	"NormalCompletion": quoted(job.NormalCompletion),
 	"Launching":        quoted(job.Launching),
 
+	"DurationPattern": quoted(job.DurationPattern),
 	"LimitKeyPattern": quoted(job.LimitKeyPattern),
 	"OwnKeyPattern":   quoted(job.OwnKeyPattern),
 	"MaxLimitKey":     strconv.Itoa(job.MaxLimitKey),

@@ -9,7 +9,7 @@ running, stopped = set(), set()  # the tasks in its hands, and those that it mus
 
 def call(verb, **body):
     headers = {"Authorization": "Bearer " + TOKEN, "Pawl-Worker": SECRET, "Content-Type": "application/json"}
-    request = urllib.request.Request(URL + "/v1/claims" + verb, json.dumps(body).encode(), headers)
+    request = urllib.request.Request(URL + "/v1/claims" + verb, json.dumps(body, allow_nan=False).encode(), headers)
     while True:
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:

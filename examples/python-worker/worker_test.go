@@ -74,20 +74,25 @@ func TestKilledInTheMiddle(t *testing.T) {
 // goes on.
 func TestException(t *testing.T) {
 	svc, url := serve(t)
-	wrong := service.NewTask("sum", map[string]string{"numbers": "1, 2"})
-	wrong.Retry = &job.RetryPolicy{MaxAttempts: 1}
-	answers, err := svc.Submit(t.Context(), service.Request{Spec: wrong},
-		service.Request{Spec: service.NewTask("sum", args{Numbers: []int{1, 2}})})
+	var all []service.Request
+	for _, numbers := range []any{
+		"1, 2", []float64{1e308, 1e308}, []string{strings.Repeat("\x00é", 9000)}, []int{1, 2},
+	} {
+		task := service.NewTask("sum", map[string]any{"numbers": numbers})
+		task.Retry = &job.RetryPolicy{MaxAttempts: 1}
+		all = append(all, service.Request{Spec: task})
+	}
+	answers, err := svc.Submit(t.Context(), all...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	start(t, url)
-	for i, want := range []job.State{job.Failed, job.Finished} {
+	for i, want := range []string{"TypeError", "ValueError", "TypeError", ""} {
 		j, err := svc.Wait(t.Context(), answers[i].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if j.State != want || want == job.Failed && !strings.Contains(j.Message, "TypeError") {
+		if (j.State == job.Finished) != (want == "") || !strings.Contains(j.Message, want) {
 			t.Errorf("job %d is %s: %s", i, j.State, j.Message)
 		}
 	}

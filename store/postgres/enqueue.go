@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -47,9 +48,9 @@ func Enqueue(ctx context.Context, schema string, query Query, sub store.Submissi
 	return answers, nil
 }
 
-// A Query sends a statement in a transaction of the caller, with one argument, and returns the one
+// A Query sends a statement in a transaction of the caller, with arguments, and returns the one
 // text that is its answer.
-type Query func(ctx context.Context, sql, arg string) (string, error)
+type Query func(ctx context.Context, sql string, args ...any) (string, error)
 
 // Finish decides in a transaction of the caller that the job of a worker ends with a result, at any
 // isolation level. The error is of kind Fenced if the worker does not have the job in this epoch,
@@ -57,11 +58,8 @@ type Query func(ctx context.Context, sql, arg string) (string, error)
 func Finish(ctx context.Context, schema string, query Query, tenant string, id job.ID, epoch int64,
 	result json.RawMessage,
 ) error {
-	doc, err := json.Marshal(map[string]any{"tenant": tenant, "job": id, "epoch": epoch, "result": result})
-	if err != nil {
-		return err
-	}
-	_, err = query(ctx, inSchema(finishIn, cmp.Or(schema, defaultSchema)), string(doc))
+	_, err := query(ctx, inSchema(finishIn, cmp.Or(schema, defaultSchema)), tenant, id.String(), strconv.FormatInt(epoch, 10),
+		string(result))
 	return ofCaller(err, schema)
 }
 
@@ -79,8 +77,7 @@ func ofCaller(err error, schema string) error {
 	return classify(err)
 }
 
-const finishIn = `SELECT pawl.finish(d ->> 'tenant', (d ->> 'job')::uuid, (d ->> 'epoch')::bigint, d -> 'result')::text
-	FROM (SELECT $1::json) a(d)`
+const finishIn = `SELECT pawl.finish($1::text, $2::text::uuid, $3::text::bigint, $4::text::json)::text`
 
 const enqueue = `SELECT coalesce(json_agg(e ORDER BY e.i), '[]')::text FROM pawl.enqueue($1::jsonb) e`
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -241,21 +240,44 @@ func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (d
 	return s.loan.QueryContext(ctx, s.q, args)
 }
 
-// steers refuses statements that steer transactions or the connection.
+// steers refuses statements that steer transactions or the connection, or change what is Pawl's.
 func steers(q string) error {
-	words := strings.FieldsFunc(q, func(r rune) bool { return unicode.IsSpace(r) || r == ';' })
-	if len(words) == 0 {
-		return nil
-	}
+	q = withoutWords(q)
 	if name := ownTable(q); name != "" {
 		return job.Errorf(job.Invalid, "%s is a table of Pawl: give yours another name, with a prefix such as app_%s", name, name)
 	}
-	switch word := strings.ToUpper(words[0]); word {
-	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA", "ATTACH", "DETACH", "VACUUM":
-		return job.Errorf(job.Invalid, "%s is not for a transaction that others share: return an error to undo it", word)
+	all := strings.Split(q, ";")
+	if triggerRE.MatchString(q) { // its body has statements of its own, and an END
+		all = all[:1]
+	}
+	for _, q := range all {
+		word, _, _ := strings.Cut(strings.Join(strings.Fields(strings.ToUpper(q)), " "), " ")
+		switch word {
+		case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "PRAGMA", "ATTACH", "DETACH", "VACUUM":
+			return job.Errorf(job.Invalid, "%s is not for a transaction that others share: return an error to undo it", word)
+		}
 	}
 	return nil
 }
+
+// wordsRE matches comments, texts and names in quotes.
+var wordsRE = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?(?:\*/|$)|'(?:[^']|'')*'|"(?:[^"]|"")*"`)
+
+// withoutWords returns a statement without its comments and texts. A single word in quotes stays:
+// SQLite takes it for a name where there has to be one.
+func withoutWords(q string) string {
+	return wordsRE.ReplaceAllStringFunc(q, func(found string) string {
+		switch {
+		case found[0] == '-', found[0] == '/':
+			return " "
+		case wordRE.MatchString(found):
+			return found
+		}
+		return "''"
+	})
+}
+
+var wordRE = regexp.MustCompile(`^.\w+.$`)
 
 // own are the names of Pawl's tables.
 var own = []string{
@@ -263,11 +285,14 @@ var own = []string{
 	"moments", "prerequisites", "resources", "served", "sessions", "specs", "turns", "unique_keys", "walks",
 }
 
-// tableRE matches where a statement makes, changes or removes a table or a view.
-var tableRE = regexp.MustCompile(`(?i)\b(?:CREATE|ALTER|DROP)\s+(?:(?:TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|VIEW)\s+` +
-	`(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?:(?:main|temp)\.)?["'\x60\[]?(\w+)`)
+// tableRE matches where a statement makes, changes or removes a table or a view, or rows of one.
+var tableRE = regexp.MustCompile(`(?i)\b(?:(?:CREATE|ALTER|DROP)\s+(?:(?:TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|VIEW)\s+` +
+	`(?:IF\s+(?:NOT\s+)?EXISTS\s+)?|(?:INSERT|REPLACE)\s+(?:OR\s+\w+\s+)?INTO\s+|UPDATE\s+(?:OR\s+\w+\s+)?|DELETE\s+FROM\s+|` +
+	`CREATE\s+(?:\w+\s+)?(?:INDEX|TRIGGER)\s[^;]*?\sON\s+)` + `(?:["'\x60\[]?(?:main|temp)["'\x60\]]?\s*\.\s*)?["'\x60\[]?(\w+)`)
 
-// ownTable returns the table of Pawl that a statement would make, change or remove; empty: none.
+var triggerRE = regexp.MustCompile(`(?i)^\s*CREATE\s+(?:TEMP\s+|TEMPORARY\s+)?TRIGGER\b`)
+
+// ownTable returns the table of Pawl that a statement would change; empty: none.
 func ownTable(q string) string {
 	for _, m := range tableRE.FindAllStringSubmatch(q, -1) {
 		if name := strings.ToLower(m[1]); slices.Contains(own, name) {

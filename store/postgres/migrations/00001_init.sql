@@ -779,7 +779,16 @@ BEGIN
             'order.by: give created, due, or a field such as args.version'
         WHEN jsonb_typeof(s -> 'limits') <> 'array' OR jsonb_array_length(s -> 'limits') > {MaxJobLimits} THEN
             'limits: give a list of {MaxJobLimits} keys at most'
-        WHEN coalesce((s ->> 'priority')::int, 5) NOT BETWEEN 0 AND 9 THEN 'priority: give 0 to 9'
+        WHEN given ->> 'name' !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$' THEN 'name: give up to 64 of A-Z a-z 0-9 . _ -'
+        WHEN jsonb_typeof(s -> 'labels') <> 'object' OR EXISTS (SELECT FROM jsonb_path_query(s, '$.labels.keyvalue()') l
+                WHERE jsonb_typeof(l -> 'value') <> 'string' OR l ->> 'key' !~ '^[A-Za-z0-9._/-]{1,63}$') THEN
+            'labels: give texts under names of up to 63 of A-Z a-z 0-9 . _ / -, such as {"order": "17"}'
+        WHEN jsonb_typeof(s -> 'delay') <> 'string' OR s ->> 'delay' !~ {DurationPattern} THEN
+            'delay: give a duration with units, such as 90s or 1h30m'
+        WHEN s ->> 'not_before' !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d+)?(Z|[+-]\d\d:\d\d)$' THEN
+            'not_before: give a time with its zone, such as 2030-01-02T15:04:05Z'
+        WHEN jsonb_typeof(s -> 'priority') <> 'number' OR coalesce((s ->> 'priority')::numeric, 5) NOT IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) THEN
+            'priority: give 0 to 9'
         WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
         END;
     IF wrong IS NOT NULL THEN
