@@ -71,7 +71,8 @@ func TestScheduleIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if r, err := svc.Jobs().Schedules().Resource(t.Context(), "weekly"); err != nil || time.Duration(r.Doc.Every) != 2*time.Minute {
+		r, err := svc.Jobs().Schedules().Resource(t.Context(), "weekly")
+		if err != nil || time.Duration(r.Doc.Every) != 2*time.Minute {
 			t.Errorf("%+v, %v: an older build took it back", r.Doc, err)
 		}
 	})

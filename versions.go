@@ -112,7 +112,7 @@ func (s *Service) tryUnread(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("jobs with arguments that no process could read were not tried at once; they are within a minute", "error", err)
+		s.log.Warn("jobs whose arguments nobody could read are tried again within a minute, not at once", "error", err)
 	}
 }
 

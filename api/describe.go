@@ -62,7 +62,7 @@ var worker = map[string]string{
 	"machine": "The id of its machine.",
 	"queues":  "The queues whose jobs it claims.", "kinds": "The kinds of job that it claims; missing: none.",
 	"tenants": "The only tenants whose jobs it claims; missing: all.",
-	"slots":   "How many jobs it runs at once, by lane.", "reads": "Which arguments of tasks it reads, by kind, as far as it tells.",
+	"slots":   "How many jobs it runs at once, by lane.", "reads": "Which arguments it reads, by kind, as far as it tells.",
 	"address": "The URL at which other processes reach its API; missing: nowhere.",
 	"silent": "The watches of its systems that do not answer, by their names, with since when and why; missing: " +
 		"there are none.",

@@ -189,8 +189,8 @@ func (k *Kind) Files(j *job.Job) (engine.Files, error) {
 			err = job.Errorf(job.Unavailable, "the system of job %s has not answered within %s: %w", j.Name, maxCheck, err)
 		}
 	}
-	if job.KindOf(err) == job.Unavailable && s.progress.Manifest != nil && j.State.Terminal() { // that may be within reach
-		err = nil
+	if s != nil && job.KindOf(err) == job.Unavailable && s.progress.Manifest != nil && j.State.Terminal() {
+		err = nil // what it names may be within reach
 		ctx, cancel = context.WithTimeout(context.Background(), maxCheck)
 		defer cancel()
 	}

@@ -29,8 +29,8 @@ var habits = byName(map[string]string{
 	"resources: {gpus: VALUE}":   "gpu",
 	"resources: {tasks: VALUE}":  "ntasks",
 	"resources: {gpus: …}":       "gres",
-	"resources: {minutes: MINUTES}, or for a task timeout in the document of its kind": "timeout time time_limit walltime " +
-		"wall_time max_time runtime duration ttl",
+	"resources: {minutes: MINUTES}, or for a task timeout in the document of its kind": "timeout time time_limit " +
+		"walltime wall_time max_time runtime duration ttl",
 	"retry: {max_attempts: …}, the first attempt included": "retries max_retries restart",
 	"retry: {max_attempts: VALUE}":                         "attempts tries",
 	"limits: [KEY], and pawl limits set KEY MOST":          "concurrency parallel parallelism max_parallel",

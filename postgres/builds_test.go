@@ -21,11 +21,13 @@ func TestTwoBuildsSideBySide(t *testing.T) {
 	v1 := pawl.Task[numbers, string]{Kind: "versions", Retry: once}
 	v2 := pawl.Task[texts, string]{
 		Kind: "versions", Retry: once, Version: 2,
-		Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(was json.RawMessage) (json.RawMessage, error) {
-			var args numbers
-			err := json.Unmarshal(was, &args)
-			return json.RawMessage(fmt.Sprintf(`{"N":"%d"}`, args.N)), err
-		}},
+		Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){
+			1: func(was json.RawMessage) (json.RawMessage, error) {
+				var args numbers
+				err := json.Unmarshal(was, &args)
+				return json.RawMessage(fmt.Sprintf(`{"N":"%d"}`, args.N)), err
+			},
+		},
 	}
 
 	a := start(t)

@@ -179,8 +179,10 @@ func TestTooLong(t *testing.T) {
 // What would end the transaction of others is refused.
 func TestSteers(t *testing.T) {
 	svc := open(t)
-	for _, q := range []string{"COMMIT", " rollback;", "BEGIN\nIMMEDIATE", "Savepoint x", "PRAGMA journal_mode = OFF",
-		"-- it\nCOMMIT", "/* it */ COMMIT", "SELECT 1; COMMIT"} {
+	for _, q := range []string{
+		"COMMIT", " rollback;", "BEGIN\nIMMEDIATE", "Savepoint x", "PRAGMA journal_mode = OFF",
+		"-- it\nCOMMIT", "/* it */ COMMIT", "SELECT 1; COMMIT",
+	} {
 		err := sqlite.WithTx(t.Context(), svc, func(ctx context.Context, tx *sqlite.Tx) error {
 			_, err := tx.ExecContext(ctx, q)
 			return err

@@ -150,8 +150,8 @@ func TestMasterHearsNothing(t *testing.T) {
 	s := testenv.SSHD(t, testenv.SSHOptions{})
 	p, port := newProxy(t, s.Addr())
 	m := masterOf(t, s)
-	m.Options = append(m.Options, "-o", "Port="+strconv.Itoa(port), "-o", "HostKeyAlias=["+s.Host+"]:"+strconv.Itoa(s.Port),
-		"-o", "ServerAliveInterval=3") // a busy server answers late
+	m.Options = append(m.Options, "-o", "Port="+strconv.Itoa(port),
+		"-o", "HostKeyAlias=["+s.Host+"]:"+strconv.Itoa(s.Port), "-o", "ServerAliveInterval=3") // a busy server answers late
 	login(t, m)
 	h := open(t, through(m))
 	echo(t, h, "before")

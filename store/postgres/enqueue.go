@@ -58,8 +58,8 @@ type Query func(ctx context.Context, sql string, args ...any) (string, error)
 func Finish(ctx context.Context, schema string, query Query, tenant string, id job.ID, epoch int64,
 	result json.RawMessage,
 ) error {
-	_, err := query(ctx, inSchema(finishIn, cmp.Or(schema, defaultSchema)), tenant, id.String(), strconv.FormatInt(epoch, 10),
-		string(result))
+	text := inSchema(finishIn, cmp.Or(schema, defaultSchema))
+	_, err := query(ctx, text, tenant, id.String(), strconv.FormatInt(epoch, 10), string(result))
 	return ofCaller(err, schema)
 }
 

@@ -286,9 +286,11 @@ var own = []string{
 }
 
 // tableRE matches where a statement makes, changes or removes a table or a view, or rows of one.
-var tableRE = regexp.MustCompile(`(?i)\b(?:(?:CREATE|ALTER|DROP)\s+(?:(?:TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|VIEW)\s+` +
-	`(?:IF\s+(?:NOT\s+)?EXISTS\s+)?|(?:INSERT|REPLACE)\s+(?:OR\s+\w+\s+)?INTO\s+|UPDATE\s+(?:OR\s+\w+\s+)?|DELETE\s+FROM\s+|` +
-	`CREATE\s+(?:\w+\s+)?(?:INDEX|TRIGGER)\s[^;]*?\sON\s+)` + `(?:["'\x60\[]?(?:main|temp)["'\x60\]]?\s*\.\s*)?["'\x60\[]?(\w+)`)
+var tableRE = regexp.MustCompile(`(?i)\b(?:` +
+	`(?:CREATE|ALTER|DROP)\s+(?:(?:TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|VIEW)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?` +
+	`|CREATE\s+(?:\w+\s+)?(?:INDEX|TRIGGER)\s[^;]*?\sON\s+` +
+	`|(?:INSERT|REPLACE)\s+(?:OR\s+\w+\s+)?INTO\s+|UPDATE\s+(?:OR\s+\w+\s+)?|DELETE\s+FROM\s+)` +
+	`(?:["'\x60\[]?(?:main|temp)["'\x60\]]?\s*\.\s*)?["'\x60\[]?(\w+)`)
 
 var triggerRE = regexp.MustCompile(`(?i)^\s*CREATE\s+(?:TEMP\s+|TEMPORARY\s+)?TRIGGER\b`)
 
