@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -157,7 +158,7 @@ func TestTransactionsOfEachWay(t *testing.T) {
 			}
 
 			tx = begin(3)
-			first := b.enqueue(unique, order{"open" + w.name, 1}, tx.in, pawl.WithPriority(9))
+			first := b.enqueue(unique, order{"open" + w.name, 1}, tx.in, pawl.After(time.Hour)) // else it may have ended
 			second := make(chan *pawl.Handle[int])
 			go func() { second <- b.enqueue(unique, order{"open" + w.name, 2}) }()
 			b.awaitBlocked()

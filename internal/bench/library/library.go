@@ -34,6 +34,7 @@ type database struct {
 	at     pawl.Source
 	dsn    string
 	schema string
+	folder string // without a dsn
 	remove func() error
 }
 
@@ -41,7 +42,8 @@ func (b *Bench) database(ctx context.Context) (d database, err error) {
 	d.remove = func() error { return nil }
 	b.opened++
 	if b.DB == "" {
-		d.at = sqlite.At(filepath.Join(b.Dir, strconv.Itoa(b.opened)))
+		d.folder = filepath.Join(b.Dir, strconv.Itoa(b.opened))
+		d.at = sqlite.At(d.folder)
 		return d, nil
 	}
 	d.dsn = b.DB

@@ -2,14 +2,15 @@ package library
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-jobs/pawl"
 	"github.com/pawl-jobs/pawl/job"
-	"github.com/pawl-jobs/pawl/sqlite"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -34,7 +35,7 @@ func (b *Bench) Schedules(ctx context.Context, count int, idle time.Duration) (*
 		if err := planned(ctx, svc); err != nil {
 			return err
 		}
-		if err := d.multiply(ctx, svc, count-1); err != nil {
+		if err := d.multiply(ctx, count-1); err != nil {
 			return err
 		}
 		f.Each, err = idleFor(ctx, svc, idle)
@@ -87,16 +88,20 @@ func idleFor(ctx context.Context, svc *pawl.Service, d time.Duration) (perMinute
 	return perMinute, err
 }
 
-// multiply makes so many copies of the schedule, under names of their own.
-func (d database) multiply(ctx context.Context, svc *pawl.Service, copies int) error {
+// multiply makes so many copies of the schedule, under names of their own, while nothing else
+// writes.
+func (d database) multiply(ctx context.Context, copies int) error {
 	if d.dsn == "" {
-		return sqlite.WithTx(ctx, svc, func(ctx context.Context, tx *sqlite.Tx) error {
-			_, err := tx.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-				INSERT INTO resources (tenant, kind, name, version, updated, doc, through, next)
-				SELECT tenant, kind, name || i, version, updated, json_set(doc, '$.name', name || i), through, next
-				FROM resources, n WHERE kind = 'schedule'`, copies)
+		db, err := sql.Open("sqlite", filepath.Join(d.folder, "pawl.db"))
+		if err != nil {
 			return err
-		})
+		}
+		defer db.Close()
+		_, err = db.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+			INSERT INTO resources (tenant, kind, name, version, updated, doc, through, next)
+			SELECT tenant, kind, name || i, version, updated, json_set(doc, '$.name', name || i), through, next
+			FROM resources, n WHERE kind = 'schedule'`, copies)
+		return err
 	}
 	conn, err := pgx.Connect(ctx, d.dsn)
 	if err != nil {
