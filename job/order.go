@@ -62,7 +62,7 @@ func (v *validation) order(s *Spec) {
 		v.add("order.args", "", "reads args, which a program does not have", "give a key")
 	}
 	v.fields("order.args", o.Args)
-	v.text("order.key", o.Key, 255)
+	v.text("order.key", o.Key, MaxKey)
 	switch field, of := strings.CutPrefix(o.By, byArgs); {
 	case o.By == "", o.By == byCreated, o.By == byDue:
 	case of && field != "" && s.kind() == KindApp:

@@ -25,7 +25,7 @@ func (v *validation) unique(s *Spec) {
 		v.add("unique.alone", "true", "belongs to until: start",
 			"leave it out: with until: done or running, equal jobs never run at once anyway")
 	}
-	v.text("unique.key", u.Key, 255)
+	v.text("unique.key", u.Key, MaxKey)
 	if u.Key != "" && u.Args != nil {
 		v.add("unique.args", "", "cannot be given together with key", "give one of them")
 	}

@@ -41,9 +41,10 @@ var (
 
 // Bounds of names.
 const (
-	MaxTenant = 64  // bytes of the name of a tenant
-	MaxOwner  = 128 // characters of the name of a user
-	MaxKey    = 255 // characters of an idempotency key
+	MaxTenant     = 64  // bytes of the name of a tenant
+	MaxOwner      = 128 // characters of the name of a user
+	MaxExternalID = 128 // characters
+	MaxKey        = 255 // characters of a key of idempotency, unique or order, and of a label's value
 )
 
 // CheckTenant returns an error of kind [Invalid] unless name can be the name of a tenant. Folders
@@ -83,7 +84,7 @@ func (s *Spec) Validate() error {
 		v.add("kind", "", "is missing", "give a command, or the kind of a task")
 	}
 	v.text("name", s.Name, 128)
-	v.text("external_id", s.ExternalID, 128)
+	v.text("external_id", s.ExternalID, MaxExternalID)
 	v.text("owner", s.Owner, MaxOwner)
 	v.name("queue", s.Queue, 64)
 	if p := s.Priority; p != nil && (*p < 0 || *p > 9) {
@@ -166,7 +167,7 @@ func (v *validation) labels(m map[string]string) {
 			v.add(member("labels", k), "", "is not a label's key",
 				"use 1 to 63 letters, digits, dots, dashes, underscores and slashes")
 		}
-		v.text(member("labels", k), m[k], 255)
+		v.text(member("labels", k), m[k], MaxKey)
 	}
 }
 

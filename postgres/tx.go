@@ -70,7 +70,7 @@ func in(tx *transaction, none bool) pawl.EnqueueOption {
 				return nil, job.Errorf(job.Invalid, "postgres.In: the transaction is nil: give the one that Begin returned")
 			}
 			bound := *tx
-			bound.schema = st.SchemaName()
+			bound.store = st
 			return &bound, nil
 		}
 	}
@@ -78,17 +78,17 @@ func in(tx *transaction, none bool) pawl.EnqueueOption {
 
 // A transaction implements [pawl.Tx].
 type transaction struct {
-	schema   string
+	store    *postgres.Store
 	query    postgres.Query
 	rollback func(context.Context) error
 }
 
 func (t *transaction) Submit(ctx context.Context, sub store.Submission) ([]store.Submitted, error) {
-	return postgres.Enqueue(ctx, t.schema, t.query, sub)
+	return t.store.Enqueue(ctx, t.query, sub)
 }
 
 func (t *transaction) Finish(ctx context.Context, tenant string, id job.ID, epoch int64, result json.RawMessage) error {
-	return postgres.Finish(ctx, t.schema, t.query, tenant, id, epoch, result)
+	return t.store.Finish(ctx, t.query, tenant, id, epoch, result)
 }
 
 func (t *transaction) Rollback(ctx context.Context) {

@@ -549,6 +549,28 @@ func TestTransactionElsewhere(t *testing.T) {
 		"the database of the transaction has no jobs in schema pawl: begin it in the database of the service") {
 		t.Errorf("in another database: %v", err)
 	}
+	wrong := start(t) // another service, which has jobs of its own
+	tx, err = wrong.db.Begin(t.Context())
+	a.must(err)
+	defer tx.Rollback(t.Context())
+	const own = "the database of the transaction has jobs of its own in schema pawl: begin it in the database of the service"
+	_, err = plain.Enqueue(t.Context(), a.svc, order{"ada", 1}, postgres.In(tx))
+	if job.KindOf(err) != job.Invalid || !strings.Contains(err.Error(), own) {
+		t.Errorf("in the database of another service: %v", err)
+	}
+	ending := pawl.Task[order, int]{Kind: "ending"}
+	ending.Handle(a.svc, func(ctx context.Context, j *pawl.Job[order]) (int, error) {
+		tx, err := wrong.db.Begin(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return 0, pawl.Fail(j.FinishIn(ctx, postgres.In(tx), 1))
+	})
+	h := a.enqueue(ending, order{"ada", 7})
+	a.run()
+	if _, err := h.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), own) {
+		t.Errorf("an end in the database of another service: %v", err)
+	}
 	tx, err = a.db.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	a.must(err)
 	defer tx.Rollback(t.Context())
@@ -619,17 +641,28 @@ func TestEnqueueInSQL(t *testing.T) {
 		"limits: user/ada begins with user": `{"jobs": [{"kind": "plain", "limits": ["user/ada"]}]}`,
 		"limits: of/{n} finds no text, whole number, true or false in the field n of args": `{"jobs": [{"kind": "plain",
 			"args": {"n": 1.5}, "limits": ["of/{n}"]}]}`,
-		"priority: give 0 to 9":              `{"jobs": [{"kind": "plain", "priority": 10}]}`,
-		"priority: give 0 to":                `{"jobs": [{"kind": "plain", "priority": "1"}]}`,
-		"labels: give texts":                 `{"jobs": [{"kind": "plain", "labels": {"order": 17}}]}`,
-		"labels: give texts under":           `{"jobs": [{"kind": "plain", "labels": {"a b": "c"}}]}`,
-		"labels: give texts under names":     `{"jobs": [{"kind": "plain", "labels": ["a"]}]}`,
-		"name: give up to 64":                `{"jobs": [{"kind": "plain", "name": "a\u0001b"}]}`,
-		"delay: give a duration":             `{"jobs": [{"kind": "plain", "delay": "5 minutes"}]}`,
-		"delay: give a duration with units":  `{"jobs": [{"kind": "plain", "delay": 90}]}`,
-		"not_before: give a time":            `{"jobs": [{"kind": "plain", "not_before": "tomorrow"}]}`,
-		"unique.until: give start, done or":  `{"jobs": [{"kind": "plain", "unique": {"key": "a", "until": "end"}}]}`,
-		"retry.max_attempts: give 1 to 1000": `{"jobs": [{"kind": "plain", "retry": {"max_attempts": 0}}]}`,
+		"priority: give 0 to 9":                              `{"jobs": [{"kind": "plain", "priority": 10}]}`,
+		"priority: give 0 to":                                `{"jobs": [{"kind": "plain", "priority": "1"}]}`,
+		"labels: give texts":                                 `{"jobs": [{"kind": "plain", "labels": {"order": 17}}]}`,
+		"labels: give texts under":                           `{"jobs": [{"kind": "plain", "labels": {"a b": "c"}}]}`,
+		"labels: give texts under names":                     `{"jobs": [{"kind": "plain", "labels": ["a"]}]}`,
+		"name: give up to 64":                                `{"jobs": [{"kind": "plain", "name": "a\u0001b"}]}`,
+		"delay: give a duration":                             `{"jobs": [{"kind": "plain", "delay": "5 minutes"}]}`,
+		"delay: give a duration with units":                  `{"jobs": [{"kind": "plain", "delay": 90}]}`,
+		"not_before: give a time":                            `{"jobs": [{"kind": "plain", "not_before": "tomorrow"}]}`,
+		"unique.until: give start, done or":                  `{"jobs": [{"kind": "plain", "unique": {"key": "a", "until": "end"}}]}`,
+		"retry.max_attempts: give 1 to 1000":                 `{"jobs": [{"kind": "plain", "retry": {"max_attempts": 0}}]}`,
+		"jobs: give a list of tasks":                         `{"tasks": [{"kind": "plain"}]}`,
+		"give the fields tenant, by and jobs, and no others": `{"tennant": "lab", "jobs": [{"kind": "plain"}]}`,
+		"tenant: give a name":                                `{"tenant": "a b", "jobs": [{"kind": "plain"}]}`,
+		"by: give 1 to 128 printable":                        `{"by": "", "jobs": [{"kind": "plain"}]}`,
+		"by: give 1 to 128":                                  `{"by": "a\u0001", "jobs": [{"kind": "plain"}]}`,
+		"owner: give up to 128 printable":                    `{"jobs": [{"kind": "plain", "owner": "` + strings.Repeat("a", 129) + `"}]}`,
+		"unique.key: give up to 255":                         `{"jobs": [{"kind": "plain", "unique": {"key": "a\nb"}}]}`,
+		"unique.alone: belongs to until":                     `{"jobs": [{"kind": "plain", "unique": {"key": "a", "alone": true}}]}`,
+		"labels.a: give up to 255":                           `{"jobs": [{"kind": "plain", "labels": {"a": "b\tc"}}]}`,
+		"args: keep them to 1048576 bytes":                   `{"jobs": [{"kind": "plain", "args": "` + strings.Repeat("a", job.MaxArgs) + `"}]}`,
+		"notes: keep them to 65536 bytes":                    `{"jobs": [{"kind": "plain", "notes": "` + strings.Repeat("a", job.MaxNotes) + `"}]}`,
 	} {
 		if _, err := enqueue(doc); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", doc, err, want)

@@ -97,6 +97,13 @@ var constants = map[string]string{
 	"OwnKeyPattern":   quoted(job.OwnKeyPattern),
 	"MaxLimitKey":     strconv.Itoa(job.MaxLimitKey),
 	"MaxJobLimits":    strconv.Itoa(job.MaxJobLimits),
+	"MaxTenant":       strconv.Itoa(job.MaxTenant),
+	"MaxOwner":        strconv.Itoa(job.MaxOwner),
+	"MaxExternalID":   strconv.Itoa(job.MaxExternalID),
+	"MaxKey":          strconv.Itoa(job.MaxKey),
+	"MaxLabels":       strconv.Itoa(job.MaxLabels),
+	"MaxArgs":         strconv.Itoa(job.MaxArgs),
+	"MaxNotes":        strconv.Itoa(job.MaxNotes),
 }
 
 // quoted is a word as SQL has it. Words of package job have no quotes in them.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -12,21 +11,21 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
-// Enqueue inserts tasks in a transaction of the caller, whose schema of Pawl has the name schema.
-// The isolation level of the transaction must be READ COMMITTED.
+// Enqueue inserts tasks in a transaction of the caller, which must be one of the store's database,
+// at the isolation level READ COMMITTED.
 //
 // It only writes new rows. A unique key or an external id that is taken is answered, and fails
 // nothing. Limits hold. Prerequisites, idempotency keys and programs are of kind Invalid. Workers
 // are told by the commit. Until then the transaction holds its unique keys, and events of later
 // transactions are not shown.
-func Enqueue(ctx context.Context, schema string, query Query, sub store.Submission) ([]store.Submitted, error) {
+func (s *Store) Enqueue(ctx context.Context, query Query, sub store.Submission) ([]store.Submitted, error) {
 	doc, err := enqueued(&sub)
 	if err != nil {
 		return nil, err
 	}
-	text, err := query(ctx, inSchema(enqueue, cmp.Or(schema, defaultSchema)), string(doc))
+	text, err := s.inTransaction(ctx, query, enqueue, string(doc))
 	if err != nil {
-		return nil, ofCaller(err, schema)
+		return nil, err
 	}
 	var made []struct {
 		Job      job.ID `json:"job"`
@@ -55,31 +54,42 @@ type Query func(ctx context.Context, sql string, args ...any) (string, error)
 // Finish decides in a transaction of the caller that the job of a worker ends with a result, at any
 // isolation level. The error is of kind Fenced if the worker does not have the job in this epoch,
 // or somebody has canceled it. Until the transaction ends, whoever changes the job waits.
-func Finish(ctx context.Context, schema string, query Query, tenant string, id job.ID, epoch int64,
+func (s *Store) Finish(ctx context.Context, query Query, tenant string, id job.ID, epoch int64,
 	result json.RawMessage,
 ) error {
-	text := inSchema(finishIn, cmp.Or(schema, defaultSchema))
-	_, err := query(ctx, text, tenant, id.String(), strconv.FormatInt(epoch, 10), string(result))
-	return ofCaller(err, schema)
+	_, err := s.inTransaction(ctx, query, finishIn, tenant, id.String(), strconv.FormatInt(epoch, 10), string(result))
+	return err
 }
 
-// ofCaller is classify for a statement in a transaction of the caller. What the service itself
-// would wait for may be that this transaction is another one than it should be.
-func ofCaller(err error, schema string) error {
-	switch codeOf(err) {
-	case codeNoSchema, codeUndefinedTable, codeUndefinedFunction:
-		return job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the database "+
-			"of the service: %w", cmp.Or(schema, defaultSchema), err)
-	case codeReadOnly:
-		return job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, "+
+// inTransaction sends a statement in a transaction of the caller. Its first parameter is the id of
+// the store's tables, and it answers with an empty text where the transaction has others. What the
+// service itself would wait for may be that this transaction is another one than it should be.
+func (s *Store) inTransaction(ctx context.Context, query Query, statement string, args ...any) (string, error) {
+	text, err := query(ctx, s.sql(statement), append([]any{s.id}, args...)...)
+	switch code := codeOf(err); {
+	case code == codeNoSchema || code == codeUndefinedTable || code == codeUndefinedFunction:
+		return "", job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the database "+
+			"of the service: %w", s.o.Schema, err)
+	case code == codeReadOnly:
+		return "", job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, "+
 			"on the primary: %w", err)
+	case err != nil:
+		return "", classify(err)
+	case text == "":
+		return "", job.Errorf(job.Invalid, "the database of the transaction has jobs of its own in schema %s: begin it in the "+
+			"database of the service", s.o.Schema)
 	}
-	return classify(err)
+	return text, nil
 }
 
-const finishIn = `SELECT pawl.finish($1::text, $2::text::uuid, $3::text::bigint, $4::text::json)::text`
-
-const enqueue = `SELECT coalesce(json_agg(e ORDER BY e.i), '[]')::text FROM pawl.enqueue($1::jsonb) e`
+const (
+	enqueue = `SELECT CASE WHEN e.id = $1::text::uuid
+		THEN (SELECT coalesce(json_agg(m ORDER BY m.i), '[]')::text FROM pawl.enqueue($2::text::jsonb) m) ELSE '' END
+	FROM pawl.era e`
+	finishIn = `SELECT CASE WHEN e.id = $1::text::uuid
+		THEN pawl.finish($2::text, $3::text::uuid, $4::text::bigint, $5::text::json)::text || 'done' ELSE '' END
+	FROM pawl.era e`
+)
 
 // An enqueueing is the argument of the function enqueue.
 type enqueueing struct {

@@ -311,7 +311,8 @@ func (s *Store) checkVersion(ctx context.Context) error {
 // cluster that was restored from a dump the ids of transactions have begun anew.
 func (s *Store) begin(ctx context.Context) error {
 	return s.call(ctx, everyone, func(t *tx) error {
-		return t.commit(read("SELECT pawl.clock()", func(r *reader) error { s.since = r.time(); return nil }),
+		return t.commit(read("SELECT pawl.clock(), e.id::text FROM pawl.era e",
+			func(r *reader) error { s.since, s.id = r.time(), r.text(); return nil }),
 			do(`WITH RECURSIVE tenants AS (
 				(SELECT e.tenant FROM pawl.events e ORDER BY e.tenant LIMIT 1)
 				UNION ALL

@@ -63,6 +63,7 @@ type Store struct {
 	turning atomic.Bool // the tasks that finished last were under limits
 	limited sync.Map    // limitKeys by tenant, as they were
 	since   time.Time   // the database's clock when it was first reached
+	id      string      // of the tables, for transactions of others
 	// when a call had last no answer of a database that serves, in microseconds since opened; 0:
 	// never
 	failed atomic.Int64
@@ -223,9 +224,6 @@ const pooledPrelude = `SELECT set_config('job.tenant', $1, true), set_config('lo
 	set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 		set_config('enable_mergejoin', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true)`
-
-// SchemaName returns the name of the schema of Pawl's tables.
-func (s *Store) SchemaName() string { return s.o.Schema }
 
 // sql returns a text with the name of the schema.
 func (s *Store) sql(text string) string {

@@ -16,9 +16,11 @@
 
 -- One row. Transaction ids begin anew in a cluster that was restored from a dump: base is what is
 -- added to them, so that the order of events goes on. A Pawl that knows migrations up to least,
--- or further, can work with this schema.
+-- or further, can work with this schema. By the id a service knows whether a transaction of its
+-- program is one of its own database.
 CREATE TABLE pawl.era (
     one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id    uuid    NOT NULL DEFAULT gen_random_uuid(),
     base  bigint  NOT NULL DEFAULT 0,
     least bigint  NOT NULL
 );
@@ -783,6 +785,14 @@ BEGIN
         WHEN jsonb_typeof(s -> 'labels') <> 'object' OR EXISTS (SELECT FROM jsonb_path_query(s, '$.labels.keyvalue()') l
                 WHERE jsonb_typeof(l -> 'value') <> 'string' OR l ->> 'key' !~ '^[A-Za-z0-9._/-]{1,63}$') THEN
             'labels: give texts under names of up to 63 of A-Z a-z 0-9 . _ / -, such as {"order": "17"}'
+        WHEN (SELECT count(*) FROM jsonb_path_query(s, '$.labels.keyvalue()')) > {MaxLabels} THEN
+            'labels: give {MaxLabels} at most'
+        WHEN octet_length((s -> 'args')::text) > {MaxArgs} THEN
+            'args: keep them to {MaxArgs} bytes and pass larger data by reference'
+        WHEN octet_length((s -> 'notes')::text) > {MaxNotes} THEN
+            'notes: keep them to {MaxNotes} bytes and pass larger data by reference'
+        WHEN (s #>> '{unique,alone}')::boolean AND s #>> '{unique,until}' IS DISTINCT FROM 'start' THEN
+            'unique.alone: belongs to until: start. Leave it out: equal jobs never run at once anyway'
         WHEN jsonb_typeof(s -> 'delay') <> 'string' OR s ->> 'delay' !~ {DurationPattern} THEN
             'delay: give a duration with units, such as 90s or 1h30m'
         WHEN s ->> 'not_before' !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d+)?(Z|[+-]\d\d:\d\d)$' THEN
@@ -791,6 +801,12 @@ BEGIN
             'priority: give 0 to 9'
         WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
         END;
+    wrong := coalesce(wrong, (SELECT f.name || ': give up to ' || f.most || ' printable characters'
+        FROM (VALUES ('owner', owner, {MaxOwner}), ('external_id', s ->> 'external_id', {MaxExternalID}),
+            ('unique.key', s #>> '{unique,key}', {MaxKey}), ('order.key', s #>> '{order,key}', {MaxKey})) f(name, value, most)
+        WHERE length(f.value) > f.most OR f.value ~ '[[:cntrl:]]'
+        UNION ALL SELECT 'labels.' || l.key || ': give up to {MaxKey} printable characters'
+        FROM jsonb_each_text(s -> 'labels') l WHERE length(l.value) > {MaxKey} OR l.value ~ '[[:cntrl:]]' LIMIT 1));
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = wrong;
     END IF;
@@ -865,6 +881,20 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING ERRCODE = 'PW003', MESSAGE = 'enqueue works in transactions of isolation level READ '
             || 'COMMITTED, and this one has ' || upper(current_setting('transaction_isolation'));
+    END IF;
+    IF NOT coalesce(tasks -> 0 ? 'request', false) THEN -- package postgres writes no wrong ones
+        wake := CASE
+            WHEN jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN 'jobs: give a list of tasks'
+            WHEN EXISTS (SELECT FROM jsonb_object_keys(doc) f WHERE f NOT IN ('tenant', 'by', 'jobs')) THEN
+                'give the fields tenant, by and jobs, and no others'
+            WHEN t !~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' OR length(t) > {MaxTenant} THEN
+                'tenant: give a name of up to {MaxTenant} letters, digits, dots, dashes and underscores'
+            WHEN doc ->> 'by' = '' OR length(doc ->> 'by') > {MaxOwner} OR doc ->> 'by' ~ '[[:cntrl:]]' THEN
+                'by: give 1 to {MaxOwner} printable characters'
+            END;
+        IF wake IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = wake;
+        END IF;
     END IF;
     ignored := set_config('job.tenant', t, true);
     ignored := pg_advisory_xact_lock_shared({writers});
