@@ -36,6 +36,11 @@ type Host interface {
 	// No process of an earlier boot is alive.
 	Boot(ctx context.Context) (string, error)
 
+	// Machine returns what the machine calls itself, in words of which the first one is for people.
+	// With another boot it tells a machine that was started anew from another machine at the same
+	// address. It is empty where that is not known.
+	Machine(ctx context.Context) (string, error)
+
 	// Uptime returns the time since the machine's boot. Its clock is CLOCK_BOOTTIME, which goes on
 	// while the machine sleeps. [Process.Start] is told by the same clock.
 	Uptime(ctx context.Context) (time.Duration, error)

@@ -43,7 +43,7 @@ var (
 // New returns a fake that passes its calls on to under.
 func New(under host.Host) *Host {
 	return &Host{
-		Faults: fault.New("Boot", "Uptime", "Environ", "Start", "Alive", "Members", "Signal", "LockLimit", "Watch",
+		Faults: fault.New("Boot", "Machine", "Uptime", "Environ", "Start", "Alive", "Members", "Signal", "LockLimit", "Watch",
 			"Open", "Put", "Stat", "List", "Mkdir", "Rename", "Link", "Remove"),
 		under: under, lies: map[host.Process]bool{}, watches: map[*watch]bool{},
 	}
@@ -92,6 +92,11 @@ func (h *Host) Files() files.FS { return fileSystem{h.Faults, h.under.Files()} }
 // Boot implements [host.Host].
 func (h *Host) Boot(ctx context.Context) (string, error) {
 	return fault.Do(ctx, h.Faults, "Boot", func() (string, error) { return h.under.Boot(ctx) })
+}
+
+// Machine implements [host.Host].
+func (h *Host) Machine(ctx context.Context) (string, error) {
+	return fault.Do(ctx, h.Faults, "Machine", func() (string, error) { return h.under.Machine(ctx) })
 }
 
 // Uptime implements [host.Host].

@@ -386,6 +386,15 @@ func boot(t *testing.T, f fixture) {
 	if a == "" || a != b || f.host.ID() == "" || strings.ContainsAny(a, " \n") {
 		t.Errorf("boot %q, then %q; host %q", a, b, f.host.ID())
 	}
+	a, err = f.host.Machine(t.Context())
+	must(t, err)
+	b, err = f.host.Machine(t.Context())
+	must(t, err)
+	name, err := os.Hostname()
+	must(t, err)
+	if a != b || a != "" && strings.Fields(a)[0] != name {
+		t.Errorf("machine %q, then %q; it is %q", a, b, name)
+	}
 }
 
 func uptime(t *testing.T, f fixture) {

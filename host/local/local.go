@@ -152,6 +152,26 @@ var boot = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 })
 
+// Machine returns the machine's host name and its id, see machine-id(5). In a container, whose name
+// may be another one each time, it returns nothing: its programs end with it.
+func (h *Host) Machine(ctx context.Context) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if space, err := os.Readlink("/proc/self/ns/pid"); err != nil || space != firstSpace {
+		return "", nil //nolint:nilerr // it is not known
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	id, _ := os.ReadFile("/etc/machine-id") // not every machine has one
+	return strings.Join(strings.Fields(name+" "+string(id)), " "), nil
+}
+
+// firstSpace is the PID namespace of the machine itself (PROC_PID_INIT_INO in Linux's proc_ns.h).
+const firstSpace = "pid:[4026531836]"
+
 // Uptime reads the boot clock.
 func (h *Host) Uptime(ctx context.Context) (time.Duration, error) {
 	if err := ctx.Err(); err != nil {

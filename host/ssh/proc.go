@@ -40,6 +40,13 @@ func (h *Host) Boot(ctx context.Context) (string, error) {
 	return f.boot, err
 }
 
+// Machine returns the machine's host name and its id, see machine-id(5). It makes no round trip
+// while the connection lives.
+func (h *Host) Machine(ctx context.Context) (string, error) {
+	f, err := h.known(ctx)
+	return f.machine, err
+}
+
 // Environ returns the environment of a login, with [Config.Environ]. It makes no round trip while
 // the connection lives.
 func (h *Host) Environ(ctx context.Context) ([]string, error) {

@@ -379,6 +379,7 @@ func (s *shell) fail(err error) {
 // facts are what does not change as long as a session of the shell lives.
 type facts struct {
 	boot    string
+	machine string
 	umask   uint64
 	uid     string
 	user    string
@@ -406,29 +407,31 @@ done
 pawl_is() { s=; while read -r l; do s="$s $l"; done <"/proc/$1/stat"; s=${s##*") "}; set -- "$2" $s
 	[ "$1" = "${21}" ]; } 2>/dev/null
 echo "missing:$pawl_missing"; umask; "$pawl_id" -u; "$pawl_id" -un
+n= i=; { read -r n </proc/sys/kernel/hostname; read -r i </etc/machine-id; } 2>/dev/null; echo "$n $i"
 echo "$pawl_setsid"; "$pawl_cat" /proc/sys/kernel/random/boot_id /proc/uptime /proc/$$/stat /proc/self/limits
 echo @; "$pawl_cat" /proc/self/environ`)
 	said, environ, _ := strings.Cut(string(out), "\n@\n")
 	missing, said, _ := strings.Cut(said, "\n")
-	lines := strings.SplitN(said, "\n", 8)
+	lines := strings.SplitN(said, "\n", 9)
 	if err != nil {
 		return f, err
 	}
 	if lack := strings.Fields(missing); len(lack) > 1 && lack[0] == "missing:" {
 		return f, lacking(h.cfg.Address, lack[1:])
 	}
-	if len(lines) < 8 || lines[3] == "" || lines[4] == "" {
+	if len(lines) < 9 || lines[4] == "" || lines[5] == "" {
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("the shell of %s does not answer as a "+
 			"shell of Linux does, but with %q", h.cfg.Address, clip(out))}
 	}
 	umask, err1 := strconv.ParseUint(lines[0], 8, 32)
-	_, err2 := f.clock.Set(lines[5])
-	self, err3 := procfs.ParseStat([]byte(lines[6]))
+	_, err2 := f.clock.Set(lines[6])
+	self, err3 := procfs.ParseStat([]byte(lines[7]))
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return f, &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf(
 			"what the shell of %s answers: %w", h.cfg.Address, err)}
 	}
-	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[4], procfs.LockLimit([]byte(lines[7]))
+	f.umask, f.uid, f.user, f.boot, f.locks = umask, lines[1], lines[2], lines[5], procfs.LockLimit([]byte(lines[8]))
+	f.machine = strings.TrimSpace(lines[3])
 	s.mu.Lock()
 	s.self = self
 	s.mu.Unlock()

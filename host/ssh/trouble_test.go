@@ -522,6 +522,21 @@ func TestFewSessions(t *testing.T) {
 	}
 }
 
+// A server that does not start what was asked for has the connection still, and what goes on there.
+func TestNoSFTP(t *testing.T) {
+	s := testenv.SSHD(t, testenv.SSHOptions{NoSFTP: true, Lines: []string{"LogLevel VERBOSE"}})
+	h := open(t, config(s))
+	echo(t, h, "before")
+	for range 3 {
+		_, err := h.Files().List(t.Context(), s.Work)
+		isTrouble(t, err, job.ChannelRefused)
+	}
+	echo(t, h, "after")
+	if n := strings.Count(s.Log(), "Accepted publickey"); n != 1 {
+		t.Errorf("%d logins, want 1", n)
+	}
+}
+
 // The way leads through another machine, and both prove their keys.
 func TestJump(t *testing.T) {
 	gate, s := testenv.SSHD(t, testenv.SSHOptions{}), testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"})

@@ -275,9 +275,10 @@ type model struct {
 	boot  string
 }
 
-func (m *model) ID() string                           { return "model" }
-func (m *model) Files() files.FS                      { return m.disk }
-func (m *model) Boot(context.Context) (string, error) { return m.boot, nil }
+func (m *model) ID() string                              { return "model" }
+func (m *model) Files() files.FS                         { return m.disk }
+func (m *model) Machine(context.Context) (string, error) { return "", nil }
+func (m *model) Boot(context.Context) (string, error)    { return m.boot, nil }
 
 // Uptime is that of a host that was booted at one moment for all orders, for a launch has that in
 // its script, in milliseconds.

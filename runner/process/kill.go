@@ -28,7 +28,11 @@ func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration)
 	if err != nil {
 		return err
 	}
-	if err := r.end(ctx, &l, grace); err != nil {
+	err = r.here(ctx, l.Process.Boot)
+	if err == nil {
+		err = r.end(ctx, &l, grace)
+	}
+	if err != nil {
 		return fmt.Errorf("kill %s: %w", h.Key, err)
 	}
 	return nil
@@ -52,6 +56,9 @@ func (r *Runner) end(ctx context.Context, h *launch, grace time.Duration) error 
 		if err != nil {
 			return err
 		}
+		if len(p.program) > 0 {
+			alone = time.Time{}
+		}
 		switch {
 		case !p.wrapper && len(p.program) == 0:
 			return nil
@@ -70,7 +77,6 @@ func (r *Runner) end(ctx context.Context, h *launch, grace time.Duration) error 
 			ps := processes(p.program)
 			err = errors.Join(r.Host.Signal(ctx, ps, syscall.SIGTERM), r.Host.Signal(ctx, ps, syscall.SIGCONT))
 		case !forced.IsZero():
-			alone = time.Time{}
 			same := slices.Equal(processes(p.program), processes(stayed))
 			if same && (refused || time.Since(forced) > unkillable) {
 				return &runner.Alive{Left: reasons(p.program, refused)}
@@ -175,6 +181,9 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 	l, err := r.find(h)
 	if err != nil {
 		return err
+	}
+	if err := r.here(ctx, l.Process.Boot); err != nil {
+		return fmt.Errorf("%s %s: %w", what, h.Key, err)
 	}
 	told := map[host.Process]bool{}
 	ps := []host.Process{l.Process}

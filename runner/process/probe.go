@@ -150,6 +150,11 @@ func (r *Runner) evidence(ctx context.Context, l *launch, left bool) (runner.Sta
 	if err != nil && job.KindOf(err) != job.Corrupt {
 		return runner.Status{State: runner.Unknown}, ctx.Err()
 	}
+	if err := r.here(ctx, l.Process.Boot); errors.Is(err, errElsewhere) {
+		return runner.Status{State: runner.Active, Reason: err.Error()}, nil
+	} else if err != nil {
+		return runner.Status{State: runner.Unknown}, ctx.Err()
+	}
 	said := r.Said(ctx, l.Key, l.Dir, l.Token)
 	if r.untaken(ctx, l) {
 		return runner.Status{State: runner.Ended, End: r.GaveUp(ctx, l.Handle, l.Dir, l.Process.Boot, said)}, ctx.Err()

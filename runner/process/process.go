@@ -55,6 +55,8 @@ import (
 	"log/slog"
 	"path"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -89,6 +91,9 @@ type Runner struct {
 
 	orders    gather.Queue[*order]
 	questions gather.Queue[*question]
+
+	noted atomic.Pointer[string] // the boot whose machine is written down
+	past  sync.Map               // earlier boots of the present machine, each with its present one
 }
 
 var (
@@ -141,6 +146,9 @@ func (r *Runner) Launch(ctx context.Context, k runner.Key, p runner.Plan) (runne
 	}
 	boot, err := r.Host.Boot(ctx)
 	if err != nil {
+		return runner.Handle{}, err
+	}
+	if err := r.note(ctx, boot); err != nil {
 		return runner.Handle{}, err
 	}
 	ps, done := host.Process{}, false
@@ -265,6 +273,9 @@ func (r *Runner) settle(ctx context.Context, k runner.Key, dir string) (runner.F
 		return runner.Fate{}, err
 	}
 	if !empty && launch[2] != boot {
+		if err := r.here(ctx, launch[2]); err != nil {
+			return runner.Fate{}, err
+		}
 		if err := r.Write(ctx, m.Own("settle"), "lost "+launch[1]); err != nil {
 			return runner.Fate{}, err
 		}
@@ -320,6 +331,9 @@ func (r *Runner) fate(ctx context.Context, k runner.Key, dir string, taken spool
 	}
 	if t, ok := take.Taker(); ok && t.Token == m.Token {
 		return runner.Fate{Started: true, Handle: r.taker(k, t, dir)}, nil
+	}
+	if err := r.here(ctx, launch[2]); err != nil {
+		return runner.Fate{}, err
 	}
 	if boot, err := r.Host.Boot(ctx); err != nil || launch[2] != boot { // it did not outlive a power failure
 		return runner.Fate{Started: err == nil, Handle: r.Handle(k, m.Token, place{Dir: dir})}, err

@@ -95,8 +95,8 @@ func (c Config) system() string {
 // This is the seam between the ways to a machine: what opens sessions is all that a way has to do.
 type connection interface {
 	// open starts a session. If sftp is set, that is of the subsystem sftp, else of the command. A
-	// connection that grants no more sessions returns errFull. Any other error means that the
-	// connection is lost.
+	// connection that grants no more sessions returns errFull, and one that does not start this in a
+	// session errRefused. Any other error means that the connection is lost.
 	open(ctx context.Context, command string, sftp bool) (session, error)
 	// ping returns when the far side has answered.
 	ping() error
@@ -118,7 +118,10 @@ type session interface {
 	close()
 }
 
-var errFull = errors.New("the server grants no more sessions")
+var (
+	errFull    = errors.New("the server grants no more sessions")
+	errRefused = errors.New("the server has refused it")
+)
 
 // errDropped: the server closes a connection before the login.
 var errDropped = errors.New("the server closed the connection before the login")

@@ -208,6 +208,9 @@ func (c *conn) open(ctx context.Context, command string, sftp bool) (session, er
 	}
 	if err != nil {
 		_ = s.Close()
+		if c.ping() == nil { // the connection lives
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		}
 		return nil, err
 	}
 	return &channel{Reader: out, Writer: in, of: s, words: words}, nil

@@ -156,6 +156,8 @@ func (p *Pool) open(command string, sftp bool) (*Session, error) {
 			return &Session{s, l}, nil
 		case errors.Is(err, errFull):
 			l.full.Store(true)
+		case errors.Is(err, errRefused):
+			return nil, p.refused(err, sftp)
 		case ctx.Err() != nil:
 			return nil, p.late()
 		default:
@@ -178,11 +180,22 @@ func (p *Pool) open(command string, sftp bool) (*Session, error) {
 	case errors.Is(err, errFull):
 		l.close()
 		return nil, &host.Trouble{Code: job.ChannelRefused, Err: fmt.Errorf("%s grants no session", p.cfg.Address)}
+	case errors.Is(err, errRefused):
+		return nil, p.refused(err, sftp)
 	case ctx.Err() != nil:
 		return nil, p.late()
 	}
 	return nil, &host.Trouble{Code: job.ConnectionLost, Err: fmt.Errorf(
 		"ssh to %s: the connection broke before it had a session: %w", p.cfg.Address, err)}
+}
+
+// refused is the error where a server opens sessions, and does not start in one what was asked for:
+// it has no such subsystem, or the account may have no more processes.
+func (p *Pool) refused(err error, sftp bool) error {
+	if sftp {
+		return &host.Trouble{Code: job.ChannelRefused, Err: fmt.Errorf("%s serves no SFTP: %w", p.cfg.Address, err)}
+	}
+	return &host.Trouble{Code: job.ShellBroken, Err: fmt.Errorf("%s starts no shell: %w", p.cfg.Address, err)}
 }
 
 // late says why a dial has ended before it was done.

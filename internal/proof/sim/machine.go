@@ -178,6 +178,9 @@ func (m *machine) Boot(context.Context) (string, error) {
 	return m.bootID(), nil
 }
 
+// Machine implements [host.Host].
+func (m *machine) Machine(context.Context) (string, error) { return m.id, nil }
+
 // bootID is called with mu held.
 func (m *machine) bootID() string { return fmt.Sprintf("boot-%s-%d", m.id, m.boot) }
 

@@ -38,6 +38,8 @@ type SSHOptions struct {
 	// Lines are added to its configuration. They come first, and sshd takes the first value it
 	// reads.
 	Lines []string
+	// NoSFTP says that the server has no subsystem sftp.
+	NoSFTP bool
 	// Boots says that the server can be booted as a machine can, see [SSH.Reboot]. Only root can
 	// make such a server: else the test is skipped.
 	Boots bool
@@ -144,12 +146,16 @@ func (s *SSH) open(o SSHOptions) (err error) {
 	if sessions == 0 {
 		sessions = 200
 	}
+	sftp := "Subsystem sftp " + server
+	if o.NoSFTP {
+		sftp = ""
+	}
 	s.config = strings.Join(append(o.Lines,
 		"ListenAddress 127.0.0.1", "HostKey "+s.dir+"/host", "PidFile none",
 		"AuthorizedKeysFile "+s.dir+"/authorized_keys", "AllowUsers "+s.User, "StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "UseDNS no", "PrintMotd no",
 		"MaxSessions "+strconv.Itoa(sessions), "MaxStartups "+cmp.Or(o.MaxStartups, "100"),
-		"AllowStreamLocalForwarding yes", "Subsystem sftp "+server, ""), "\n")
+		"AllowStreamLocalForwarding yes", sftp, ""), "\n")
 	if os.Getuid() == 0 {
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // sshd wants it
 			return err
