@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
@@ -28,7 +27,7 @@ func (r *Runner) note(ctx context.Context, boot string) error {
 		err = r.Write(ctx, r.machineOf(boot), machine)
 	}
 	switch {
-	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+	case spool.NoRoom(err):
 		return nil
 	case err != nil:
 		return spool.NotArmed(err)

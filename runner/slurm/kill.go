@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,12 +52,12 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err == nil {
 		err = r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Taken())
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !spool.NoRoom(err) {
 		return err
 	}
-	_, begun, _, err := r.taken(ctx, l)
-	if err != nil {
-		return err
+	_, begun, _, readErr := r.taken(ctx, l)
+	if readErr != nil || !begun && spool.NoRoom(err) { // what runs can be ended without a word to later runs
+		return cmp.Or(readErr, err)
 	}
 	if !begun || again {
 		return r.client.Cancel(ctx, l.Name, "")
@@ -164,7 +165,10 @@ func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
 	if bySlurm {
 		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
 	}
-	if err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); err != nil {
+	switch err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); {
+	case spool.NoRoom(err):
+		return r.client.Cancel(ctx, l.Name, "")
+	case err != nil:
 		return err
 	}
 	return r.client.Cancel(ctx, l.Name, "--signal=CONT --full")
@@ -195,7 +199,11 @@ func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	text := fmt.Sprintf("%s\ncode 137\nbegan 0\nended %d\nbooted %d\n%s%ssignal\nasked\nend\n", strings.Join(taken, " "),
 		ended.Unix()-began.Unix(), began.Unix(), none, none)
 	for _, name := range []string{r.RoomName(l.Key, run), path.Join(r.Dir, runner.EndName(l.Key, run))} {
-		if err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{}); err != nil {
+		err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{})
+		if spool.NoRoom(err) {
+			return nil // it is over all the same
+		}
+		if err != nil {
 			return err
 		}
 	}
