@@ -88,6 +88,7 @@ type watched struct {
 	progress progress
 	handle   runner.Handle
 	wish     job.Wish // the wish that is being carried out
+	paused   bool     // the program was suspended, or cannot be
 	killing  bool
 	spare    func()           // ends the kill
 	behind   []runner.Remnant // processes that the program had left when it ended

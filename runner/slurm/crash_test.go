@@ -792,7 +792,7 @@ func (f forgetful) Space(ctx context.Context, name string) (files.Space, error) 
 	return f.FS.(files.Sizer).Space(ctx, name)
 }
 
-// A node makes the room of a launch, and the machine that watches may remember that it was not there.
+// A node makes the room of a launch. The machine that watches may remember that it was not there.
 func TestARoomThatWasNotThere(t *testing.T) {
 	b := newBench(t, testenv.Slurm(t))
 	b.runner.FS = forgetful{b.runner.FS, map[string]bool{}}
