@@ -63,13 +63,18 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 		}
 		rows := map[job.ID]job.Job{}
 		for _, j := range found {
-			rows[j.ID] = j
+			if rows[j.ID] = j; j.Watch != x.sys.Watch { // another system has the same account, and folder
+				continue
+			}
 			if err := x.see(ctx, j); err != nil {
 				return heard, err
 			}
 		}
 		x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool {
 			j, there := rows[n.Key.Job]
+			if there && j.Watch != x.sys.Watch {
+				return true
+			}
 			if past := !there || !j.Live || n.Key.Launch < j.Launch; past {
 				done = append(done, n.Name)
 				return true
