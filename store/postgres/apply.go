@@ -242,7 +242,7 @@ func apply(cs []asking, answered func(a *asking, r *reader)) *query {
 			if len(c.Path) < 2 {
 				return nil
 			}
-			s := encode(c.Path[:len(c.Path)-1])
+			s := encode(stepsOf(c.Path[:len(c.Path)-1]))
 			return &s
 		}))...)
 }

@@ -38,10 +38,20 @@ type maker struct {
 	digest  int64
 }
 
-// A step is an entry of a path with its custody.
+// A step is an entry of a path with its custody. Its data is a text for PostgreSQL, which could not
+// take a list apart that has \u0000 in it.
 type step struct {
 	job.Entry
-	Custody job.Custody `json:"custody"`
+	Custody job.Custody `json:"custody,omitempty"`
+	Data    string      `json:"data,omitempty"`
+}
+
+func stepsOf(path []job.Entry) []step {
+	steps := make([]step, len(path))
+	for i, e := range path {
+		steps[i] = step{Entry: e, Data: string(e.Data)}
+	}
+	return steps
 }
 
 type key struct {
@@ -65,9 +75,9 @@ func (c *changes) add(before *job.Job, ch job.Change) (after job.Job, err error)
 		return after, job.Errorf(job.Internal, "change of job %s: %s with a launch whose end is not known", ch.Job,
 			after.Place)
 	}
-	steps := make([]step, len(path))
-	for i, e := range path {
-		steps[i] = step{e, before.Custody}
+	steps := stepsOf(path)
+	for i := range steps {
+		steps[i].Custody = before.Custody
 	}
 	steps[len(path)-1].Custody = after.Custody
 	c.before, c.after, c.paths = append(c.before, *before), append(c.after, after), append(c.paths, steps)

@@ -173,9 +173,9 @@ var applyHistory = store.SQL(`written AS (
 	UNION ALL
 	SELECT m.id, m.n + p.position, m.tenant, m.new_ord, m.epoch, p.state, m.at_custody, m.now, m.cause,
 		m.session, m.duty,
-		p.code, p.message, p.data, NULL
+		p.code, p.message, p.data::json, NULL
 	FROM made m CROSS JOIN LATERAL ROWS FROM (json_to_recordset(m.path) AS (state text, code text, message text,
-		data json))
+		data text))
 		WITH ORDINALITY p(state, code, message, data, position)
 	WHERE m.walks
 )`)
@@ -226,9 +226,9 @@ func changeHistory(ended bool) string {
 		message, data, change)
 	SELECT a.id, a.was_n + p.position, a.tenant, a.ord, a.was_epoch, p.state, p.custody, $1,
 		coalesce(a.made, $2), a.maker, coalesce(a.duty, $3),
-		p.code, p.message, p.data, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
+		p.code, p.message, p.data::json, CASE WHEN a.was_n + p.position = a.n THEN a.digest END
 	FROM a CROSS JOIN LATERAL ROWS FROM (json_to_recordset(a.path) AS (state text, custody text, code text,
-		message text, data json))
+		message text, data text))
 		WITH ORDINALITY p(state, custody, code, message, data, position)
 )`
 }

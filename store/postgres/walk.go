@@ -197,10 +197,11 @@ SELECT CASE WHEN w.first THEN pg_advisory_xact_lock(hashtextextended('pawl.submi
 		pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/'||$1::text, 0))`
 
 	// walkPage reads the $3 jobs that come after $2. Those of other tenants are passed over: the
-	// walk goes along the only index that has all jobs in an order which does not change.
+	// walk goes along the only index that has all jobs in an order which does not change. A request
+	// with \u0000, or with half a pair of surrogates, cannot be taken apart by PostgreSQL.
 	walkPage = store.SQL(`
-SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind = {KindApp} THEN
-	json_build_object('system', s.request -> 'system', 'resources',
+SELECT p.id, p.mine, s.owner, s.kind, p.limits, p.ties, p.live, CASE WHEN s.kind <> {KindApp} THEN NULL
+	WHEN strpos(s.request::text, '\u') > 0 THEN s.request ELSE json_build_object('system', s.request -> 'system', 'resources',
 		json_build_object('partition', s.request #> '{resources,partition}')) END, p.custody
 FROM (SELECT j.id, j.tenant = $1 AS mine, j.limits, j.ties, j.live, j.custody FROM pawl.jobs j WHERE j.id > $2
 	ORDER BY j.id LIMIT $3) p

@@ -27,6 +27,7 @@ var applyTests = []test{
 	{"what a claim or an expiry did is no answer to a change", applyPassedByOthers},
 	{"a call that fails leaves nothing behind", applyFailed},
 	{"what a change says is text with bounds", applyLoud},
+	{"evidence is any text, also of a job under a limit", applyAnyText},
 	{"refused changes beside applied ones", applyMixed},
 	{"a job twice in one call", applyTwice},
 	{"no changes", applyNone},
@@ -503,6 +504,30 @@ func applyMixed(w *world) {
 	w.at(job.Running, job.Worker, jobs[1].ID, jobs[2].ID)
 	w.at(job.Canceled, job.None, jobs[3].ID)
 	Check(w, w.s, acme)
+}
+
+func applyAnyText(w *world) {
+	session := w.session()
+	w.limit(most(ofTask, 1))
+	told := func(c job.Change) {
+		w.Helper()
+		for i := range c.Path {
+			c.Path[i].Data = json.RawMessage(anyText)
+		}
+		n := c.From.N
+		w.must(c)
+		for i := range c.Path {
+			if e := w.event(c.Job, n+int64(i)+1); !sameJSON(e.Data, json.RawMessage(anyText)) {
+				w.Errorf("event %d has %s", e.N, e.Data)
+			}
+		}
+		w.pay()
+	}
+	w.add(newTask(asItIs))
+	told(setting(move(w.claimOne(session), by(session), job.Ready, job.Pending), job.Patch{Retry: true}))
+	told(finish(w.claimOne(session), by(session)))
+	w.add(newProgram(spec("{}"), on(machine), asItIs))
+	told(move(w.claimOne(session), by(session), job.Ready, job.ProcessingInputs, job.StagingInputs))
 }
 
 func applyTwice(w *world) {

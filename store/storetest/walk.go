@@ -20,6 +20,7 @@ var walkTests = []test{
 	{"who is paused or blocked is under it when it goes on", walkStopped},
 	{"who is about to be told so by its claim runs", walkClaimed},
 	{"programs are made ready and launched by workers who know nothing of it", walkProgram},
+	{"a program with any text in its request", walkText},
 	{"a program that waits for its moment", walkMoment},
 	{"a program that has turns, and waits for its moment", walkMomentTurn},
 	{"who keeps a turn while it waits for another one gives it back", walkKept},

@@ -5,6 +5,18 @@ import (
 	"github.com/pawl-jobs/pawl/store"
 )
 
+// anyText is JSON that PostgreSQL keeps, and cannot take apart.
+const anyText = `"\u0000 \ud800 \\u0000"`
+
+func walkText(w *world) {
+	const key = "system/lab/partition/short"
+	id := w.add(newProgram(spec(`{"system":"lab","resources":{"partition":"short"},"notes":`+anyText+`}`), on(machine), asItIs))
+	w.limit(most(key, 1))
+	w.isUnder(id, key)
+	w.uses(key, 0, 0)
+	checkTurns(w)
+}
+
 func walkProgram(w *world) {
 	const key = "system/lab/partition/short"
 	session := w.session()
