@@ -34,6 +34,10 @@ func NewArgs(k *Kind) (*Args, error) {
 	if err != nil {
 		return nil, err
 	}
+	var all job.SpecError
+	if checkNumbers("schema", doc, &all); len(all.Problems) > 0 {
+		return nil, errors.New(says(all.Problems))
+	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	c.UseLoader(nothing{})
@@ -44,7 +48,6 @@ func NewArgs(k *Kind) (*Args, error) {
 	var bad *jsonschema.SchemaValidationError
 	var wrong *jsonschema.ValidationError
 	if errors.As(err, &bad) && errors.As(bad.Err, &wrong) {
-		var all job.SpecError
 		(&finding{at: "schema", in: doc, all: &all}).add(wrong)
 		return nil, errors.New(says(all.Problems))
 	}
@@ -75,6 +78,10 @@ func (a *Args) Check(spec *job.Spec) error {
 			return job.Errorf(job.Invalid, "args: %w", err)
 		}
 	}
+	var all job.SpecError
+	if checkNumbers("args", args, &all); len(all.Problems) > 0 {
+		return &all
+	}
 	var wrong *jsonschema.ValidationError
 	switch err := a.schema.Validate(args); {
 	case err == nil:
@@ -82,7 +89,6 @@ func (a *Args) Check(spec *job.Spec) error {
 	case !errors.As(err, &wrong):
 		return job.Errorf(job.Invalid, "args: %w", err)
 	}
-	var all job.SpecError
 	(&finding{
 		at: "args", in: args, all: &all,
 		remedy: "correct it: pawl get kind " + a.kind + " -o yaml has the schema of the arguments",

@@ -118,6 +118,37 @@ func TestArgsNameTheirProblems(t *testing.T) {
 	}
 }
 
+// Numbers that take very long to compute with, or cannot be, are refused wherever they stand.
+func TestLongNumbers(t *testing.T) {
+	args, err := kinds.NewArgs(&kinds.Kind{Name: "mail", Schema: json.RawMessage(
+		`{"properties": {"a": {"minimum": 3}, "b": {"multipleOf": 0.1}, "c": {"items": {"maximum": 5}}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("9", 401)
+	for text, path := range map[string]string{
+		`{"a": 1e400, "b": 1E-400, "c": [-1e+308]}`: "",
+		`{"a": 1e2000000}`:                          "args.a",
+		`{"a": 1e-2000000}`:                         "args.a",
+		`{"a": 1e99999999999999999999}`:             "args.a",
+		`{"b": 1E+500000000}`:                       "args.b",
+		`{"c": [1, 1e401]}`:                         "args.c[1]",
+		`{"d": {"e": ` + long + `}}`:                "args.d.e",
+	} {
+		err := args.Check(&job.Spec{Kind: "mail", Args: json.RawMessage(text)})
+		if path == "" && err != nil && strings.Contains(err.Error(), "too long") {
+			t.Errorf("%s: %v", text, err)
+		}
+		if path != "" && (err == nil || !strings.Contains(err.Error(), path+" (") || !strings.Contains(err.Error(), "is too long")) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := kinds.NewArgs(&kinds.Kind{Name: "mail", Schema: json.RawMessage(`{"multipleOf": 1e-2000000}`)}); err == nil ||
+		!strings.Contains(err.Error(), "schema.multipleOf is a number that is too long") {
+		t.Errorf("a schema: %v", err)
+	}
+}
+
 // A job has what it says itself, and else what its kind says.
 func TestComplete(t *testing.T) {
 	k := kinds.Kind{
