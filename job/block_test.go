@@ -170,6 +170,8 @@ func TestPolicy(t *testing.T) {
 		{"for ever, up to some time", job.Policy{Stages: []job.Stage{s(time.Minute, 0)}, MaxWait: job.Duration(time.Hour)}, time.Hour, []time.Duration{time.Minute}},
 		{"stages that end before that", job.Policy{Stages: []job.Stage{s(time.Minute, 2)}, MaxWait: job.Duration(time.Hour)}, 2 * time.Minute, nil},
 		{"stages that end after that", job.Policy{Stages: []job.Stage{s(time.Minute, 200)}, MaxWait: job.Duration(time.Hour)}, time.Hour, nil},
+		{"a stage of very many tests", job.Policy{Stages: []job.Stage{s(24*time.Hour, 213_504)}}, job.MaxWaited / 213_504 * 213_504, nil},
+		{"a stage of as many as there may be", job.Policy{Stages: []job.Stage{s(24*time.Hour, 1_000_000)}}, job.MaxWaited / 1_000_000 * 1_000_000, nil},
 		{"more than there is time", job.Policy{Stages: []job.Stage{s(24*time.Hour, 1_000_000), s(24*time.Hour, 1_000_000)}}, job.MaxWaited, nil},
 	} {
 		if got := tt.p.Wait(); got != tt.wait {

@@ -43,7 +43,7 @@ func (p Policy) Wait() time.Duration {
 			total = 0
 			break
 		}
-		total += min(time.Duration(s.Every)*time.Duration(s.Times), MaxWaited)
+		total += min(time.Duration(s.Every), MaxWaited/time.Duration(s.Times)) * time.Duration(s.Times)
 	}
 	wait := time.Duration(p.MaxWait)
 	if total > 0 && (wait == 0 || total < wait) {

@@ -212,9 +212,8 @@ func (r *Recovery) run(ctx context.Context, f job.Fence) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case job.KindOf(err) == job.Fenced: // the next renewal says which process has it
-		r.cfg.Log.Info("the process that has the duty now makes the tests", "duty", f.Duty)
-		return nil
+	case job.KindOf(err) == job.Fenced: // the next renewal ends ctx, unless only a clock has jumped
+		return job.Errorf(job.Unavailable, "another process may have the duty %s: %w", f.Duty, err)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -27,7 +28,7 @@ func (s space) Test(ctx context.Context, q recovery.Question) (recovery.Answer, 
 	if watch == "" {
 		return s.Tester.Test(ctx, q)
 	}
-	least, err := strconv.ParseInt(q.Params["bytes"], 10, 64)
+	least, err := strconv.ParseInt(cmp.Or(q.Params["bytes"], "1"), 10, 64)
 	if err != nil {
 		return recovery.Answer{}, fmt.Errorf("bytes is %q: give a number of bytes", q.Params["bytes"])
 	}

@@ -58,12 +58,19 @@ func isStream(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/events")
 }
 
+// asksForWork reports whether a worker asks for jobs, or for news of its own: how long it waits
+// stands in the body.
+func asksForWork(r *http.Request) bool {
+	return r.Method == http.MethodPost && (strings.HasSuffix(r.URL.Path, "/v1/claims") ||
+		strings.HasSuffix(r.URL.Path, "/v1/claims/renew"))
+}
+
 type patientKey struct{}
 
 // patient reports whether a request asks to wait, so that it is not slow when it does.
 func patient(r *http.Request) bool {
 	q := r.URL.Query()
-	return isStream(r) || q.Has("wait") || q.Has("follow") || q.Has("force")
+	return isStream(r) || q.Has("wait") || q.Has("follow") || q.Has("force") || asksForWork(r)
 }
 
 // A Request is one that has been answered.

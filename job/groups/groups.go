@@ -113,7 +113,7 @@ func (g *Group) Join(b *job.Block, now time.Time) (wasClear bool) {
 
 // testAgain makes a clear group one that is not.
 func (g *Group) testAgain(now time.Time) {
-	g.Clear, g.At, g.May, g.Tests = time.Time{}, time.Time{}, 0, 0
+	g.Clear, g.At, g.May, g.Tests, g.Result = time.Time{}, time.Time{}, 0, 0, ""
 	g.Next = now.Add(g.Block.Policy.Every(0))
 	g.quiet(0, now)
 	g.closeLine()

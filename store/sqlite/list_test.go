@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,6 +127,42 @@ func fill(t testing.TB, s *Store, n int) {
 			t.Fatal(err)
 		}
 		n -= len(sub.Jobs)
+	}
+}
+
+// Nothing stays in the table of labels of jobs that are removed, hidden ones included.
+func TestLabelsOfRemovedJobs(t *testing.T) {
+	s := openAt(t, t.TempDir())
+	fill(t, s, 3)
+	page, err := s.List(t.Context(), store.Query{Tenant: "t", Limit: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]job.ID, len(page.Jobs))
+	for i := range page.Jobs {
+		ids[i] = page.Jobs[i].ID
+	}
+	if _, _, err := s.Wish(t.Context(), store.Wish{Tenant: "t", By: "ann", Wish: job.WishCancel, Jobs: ids}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Annotate(t.Context(), store.Annotation{Tenant: "t", Jobs: ids[:1], Hidden: new(true)}); err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n int64) {
+		if err := s.query(t.Context(), "SELECT count(*) FROM labels", 1, func(v []driver.Value) { n = v[0].(int64) }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(); n == 0 {
+		t.Fatal("no job has a label")
+	}
+	errs, err := s.Remove(t.Context(), "t", ids)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(); n != 0 {
+		t.Errorf("%d labels of jobs that are gone", n)
 	}
 }
 

@@ -82,16 +82,9 @@ func (t *tx) keeps(r *row) (error, error) {
 
 // erase deletes all rows of a job and returns how many these were.
 func (t *tx) erase(r *row) (total int64, err error) {
-	err = t.query(`SELECT labels FROM specs WHERE seq = ?`, func(v []driver.Value) error {
-		r.Labels = labelsOf(v[0])
-		return nil
-	}, r.seq)
-	if err == nil && !r.Hidden {
-		err = t.label(r, r.Labels, nil)
-	}
 	for _, q := range []string{
 		`DELETE FROM events WHERE job = ?`, `DELETE FROM prerequisites WHERE job = ?`,
-		`DELETE FROM unique_keys WHERE job = ?`,
+		`DELETE FROM unique_keys WHERE job = ?`, `DELETE FROM labels WHERE job = ?`,
 		`DELETE FROM specs WHERE seq = ?`, `DELETE FROM jobs WHERE seq = ?`,
 	} {
 		if err != nil {

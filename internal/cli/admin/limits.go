@@ -215,9 +215,10 @@ func limitsSetCommand() *cobra.Command {
 		Use:   "set KEY [MOST]",
 		Short: "Set how many jobs may run at once, or how often something happens",
 		Long: `Set sets how many jobs may have turns of a key at once. It takes effect at once: waiting jobs start as
-far as it allows, and running jobs are not stopped. With 0 no job starts. Programs are made ready
-ahead of their turn, twice as many as may run unless --ahead says otherwise. Owners with waiting
-jobs get equal shares, or as --weight says.
+far as it allows, and running jobs are not stopped. A lower limit takes no turn away: a job that is
+PENDING with one still starts. With 0 no job gets a turn. Programs are made ready ahead of their turn,
+twice as many as may run unless --ahead says otherwise. Owners with waiting jobs get equal shares, or
+as --weight says.
 
 With --per it sets a rate: no time of that length holds more than MOST. Moments are handed out
 evenly, one after the other, to all processes; they are a little farther apart than that, so that

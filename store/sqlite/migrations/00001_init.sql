@@ -89,6 +89,7 @@ CREATE TABLE labels (
     job    INTEGER NOT NULL,
     PRIMARY KEY (tenant, key, value, job)
 ) WITHOUT ROWID;
+CREATE INDEX labels_job ON labels (job);
 
 -- History: one row per change of state or custody, numbered within its job. seq is the order of
 -- commit.
