@@ -181,6 +181,17 @@ func TestCallers(t *testing.T) {
 	}
 	f.token = "ada-token" // the service acts in her name
 	f.is(202, nil, "POST", "/v1/jobs", `{"command":["ls"],"delay":"1h","owner":"bob"}`)
+	f.is(202, &a, "POST", "/v1/jobs", `{"command":["ls"],"name":"hers","delay":"1h","owner":"ada"}`)
+	again := "/v1/jobs/" + a.ID.String() + "/resubmit"
+	f.token = "bob-token"
+	f.is(403, nil, "POST", again, "")
+	var bulk service.BulkAnswer
+	f.is(200, &bulk, "POST", "/v1/bulk", `{"action":"resubmit","filter":"name=hers"}`)
+	if bulk.Done != 0 || bulk.Refused != 1 {
+		t.Errorf("%+v", bulk)
+	}
+	f.token = "ada-token"
+	f.is(202, nil, "POST", again, "")
 	f.is(200, nil, "GET", "/v1/whoami", "", "Origin", "https://elsewhere.example")
 	for _, path := range []string{"/healthz", "/readyz", "/docs", "/openapi.json", "/openapi.yaml"} {
 		f.token = ""

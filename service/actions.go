@@ -140,7 +140,8 @@ func (s *Service) ResubmitOnce(ctx context.Context, key string, id job.ID) (job.
 	if key != "" {
 		key = "resubmit/" + id.String() + "/" + key
 	}
-	answers, err := s.SubmitAll(ctx, Submission{Key: key, Jobs: []Request{{Given: j.Request}}})
+	mayOwn := func(owner string) bool { return owner == s.cfg.Principal || s.principal == s.cfg.Principal }
+	answers, err := s.SubmitAll(ctx, Submission{Key: key, Jobs: []Request{{Given: j.Request}}, MayOwn: mayOwn})
 	if err != nil {
 		return job.ID{}, err
 	}

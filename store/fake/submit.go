@@ -78,6 +78,12 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 			return r, true, nil
 		}
 	}
+	if r := t.jobs[n.Job.ID]; r != nil {
+		if r.Tenant != sub.Tenant {
+			return nil, false, job.Errorf(job.Conflict, "job id %s is taken", r.ID)
+		}
+		return r, true, nil
+	}
 	r = &row{Job: plain(&n.Job), fingerprint: n.Fingerprint, seq: len(t.rows) + 1, keys: uniques(n.Unique)}
 	for _, u := range r.keys {
 		if r := t.jobs[t.unique[unique{sub.Tenant, n.Job.Kind, u}]]; r != nil {
@@ -88,12 +94,6 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool) (
 		} else {
 			r.Ties |= job.TieUniqueDone
 		}
-	}
-	if r := t.jobs[n.Job.ID]; r != nil {
-		if r.Tenant != sub.Tenant {
-			return nil, false, job.Errorf(job.Conflict, "job id %s is taken", r.ID)
-		}
-		return r, true, nil
 	}
 	after := store.Strongest(n.After)
 	broken, err := t.prerequisites(sub.Tenant, r, after)

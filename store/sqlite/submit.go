@@ -119,6 +119,11 @@ func (t *tx) submit(sub *store.Submission, n *store.New, fits map[string]bool, e
 		return strings.Compare(string(a.Mode)+a.Key, string(b.Mode)+b.Key)
 	})
 	keys = slices.Compact(keys)
+	if len(keys) > 0 { // else the insert finds it
+		if a, known, err := t.repeated(sub.Tenant, j.ID); err != nil || known {
+			return a, err
+		}
+	}
 	for _, u := range keys {
 		rs, err := t.rows(`SELECT `+columns+` FROM unique_keys u JOIN jobs j ON j.seq = u.job
 			WHERE u.tenant = ? AND u.kind = ? AND u.mode = ? AND u.key = ?`, sub.Tenant, j.Kind, string(u.Mode), u.Key)

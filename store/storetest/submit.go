@@ -20,6 +20,7 @@ var submitTests = []test{
 	{"an idempotency key gives the same answer again", submitKey},
 	{"an idempotency key is free when it is kept no longer", submitKeyExpired},
 	{"a repeat under an idempotency key takes no unique key", submitKeyUnique},
+	{"a repeat with the id of a job that gave up its unique key is that job", submitRepeatedID},
 	{"an idempotency key with another request is a conflict", submitKeyConflict},
 	{"64 at once with one idempotency key make one job", submitKeyAtOnce},
 	{"64 at once with one external id make one job", submitExternalAtOnce},
@@ -476,6 +477,18 @@ func submitNeverTakenBack(w *world) {
 		w.Errorf("answer %+v, want job %s", got, second)
 	}
 	Check(w, w.s, acme)
+}
+
+func submitRepeatedID(w *world) {
+	first := newTask(unique(job.UntilStart, "k"))
+	id := w.submit(first)[0].ID
+	w.claimOne(w.session())
+	if other := w.submit(newTask(unique(job.UntilStart, "k")))[0]; other.Existed {
+		w.Fatalf("the job that runs has its key still")
+	}
+	if again := w.submit(first)[0]; again.ID != id || !again.Existed {
+		w.Errorf("answered with %+v, want job %s", again, id)
+	}
 }
 
 func submitUniqueScope(w *world) {
