@@ -63,23 +63,19 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 		}
 		rows := map[job.ID]job.Job{}
 		for _, j := range found {
-			if rows[j.ID] = j; j.Watch != x.sys.Watch { // another system has the same account, and folder
-				continue
-			}
+			rows[j.ID] = j
 			if err := x.see(ctx, j); err != nil {
 				return heard, err
 			}
 		}
 		x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool {
 			j, there := rows[n.Key.Job]
-			if there && j.Watch != x.sys.Watch {
-				return true
-			}
-			if past := !there || !j.Live || n.Key.Launch < j.Launch; past {
+			other := there && j.Watch != x.sys.Watch // it is of another system on this account
+			past := !there || !j.Live || n.Key.Launch < j.Launch
+			if !other && past {
 				done = append(done, n.Name)
-				return true
 			}
-			return x.known(n, &heard, &done)
+			return past || other || x.known(n, &heard, &done)
 		})
 	}
 	x.acknowledge(ctx, done)

@@ -336,7 +336,7 @@ func (x *watch) readRows(ctx context.Context) error {
 
 // see takes in a row.
 func (x *watch) see(ctx context.Context, j job.Job) error {
-	if j.Custody != job.Monitor {
+	if j.Custody != job.Monitor || j.Watch != x.sys.Watch {
 		x.forget(j.ID)
 		return nil
 	}

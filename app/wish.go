@@ -15,9 +15,8 @@ import (
 // A watcher suspends programs, lets them go on, and ends them: because of a wish, or because their
 // time is over.
 
-// obey carries out the wish of a row. The row says that a program is suspended before it is, and
-// until it goes on again. So after a crash the row shows what may have to be undone. A pause that
-// the host could not carry out is tried again with the next look at the rows.
+// obey carries out the wish of a row, again if a host could not pause its program. The row says so
+// before a program is suspended, and until it goes on: after a crash that may have to be undone.
 func (x *watch) obey(ctx context.Context, w *watched) error {
 	was := w.wish
 	w.wish = w.row.Wish

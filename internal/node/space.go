@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-jobs/pawl/recovery"
 )
 
-// space tests file systems: those of other machines there, and those of this machine by the tester
-// that it has for them.
+// space tests file systems: those of other machines there, and those of this machine by Tester.
 type space struct {
 	recovery.Tester
 	far *systems

@@ -89,7 +89,7 @@ func (s *Spool) EndOf(ctx context.Context, h runner.Handle, run int) (end *runne
 
 // Refresh has a network file system look anew at the rooms, which other machines make. A client of
 // NFS remembers for up to a minute that a name was not there (nfs(5), acdirmax), unless it sees
-// that the folder has changed: it does when it makes a name there. Where it cannot, nothing is lost.
+// that the folder has changed, as when it makes a name there. Where it cannot, nothing is lost.
 func (s *Spool) Refresh(ctx context.Context, h runner.Handle) {
 	name := path.Join(s.Dir, Rooms, ".look."+h.Token)
 	if s.FS.Put(ctx, name, strings.NewReader(""), files.PutOptions{NoSync: true}) == nil {
