@@ -397,7 +397,8 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 	}
 	f.clock = &procfs.Clock{}
 	out, _, err := s.ask(h.ctx, `unset OLDPWD SHLVL SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK
-`+exports.String()+`pawl_tool() { PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; }
+`+exports.String()+`pawl_tool() { pawl_path=$PATH PATH=/usr/bin:/bin:/usr/local/bin:$PATH; command -v "$1"; set -- $?
+	PATH=$pawl_path; return $1; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
 pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)
 pawl_missing=; for pawl_t in `+strings.Join(script.Tools(), " ")+`; do

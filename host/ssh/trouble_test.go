@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -276,6 +278,23 @@ func TestShell(t *testing.T) {
 	c.Shell = []string{"/absent"}
 	_, err = open(t, c).Boot(t.Context())
 	isTrouble(t, err, job.ShellBroken)
+}
+
+// Programs find what a login finds: where the shell looks for its own tools is no matter of theirs.
+func TestPath(t *testing.T) {
+	for _, shell := range []string{"dash", "bash", "csh"} {
+		s := testenv.SSHD(t, testenv.SSHOptions{Shell: shell})
+		out, err := exec.CommandContext(t.Context(), "ssh", "-F", "none", "-i", s.Key, "-p", strconv.Itoa(s.Port), "-o", "BatchMode=yes",
+			"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", s.User+"@"+s.Host, `/bin/sh -c 'echo PATH=$PATH'`).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		env, err := open(t, config(s)).Environ(t.Context())
+		if want := lines[len(lines)-1]; err != nil || !slices.Contains(env, want) {
+			t.Errorf("%s: %q, %v, want %s", shell, env, err, want)
+		}
+	}
 }
 
 // What login files print does no harm, also if it does not end its line.
