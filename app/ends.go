@@ -70,12 +70,11 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 		}
 		x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool {
 			j, there := rows[n.Key.Job]
-			other := there && j.Watch != x.sys.Watch // it is of another system on this account
-			past := !there || !j.Live || n.Key.Launch < j.Launch
-			if !other && past {
+			if past := !there || !j.Live || n.Key.Launch < j.Launch; past {
 				done = append(done, n.Name)
+				return true
 			}
-			return past || other || x.known(n, &heard, &done)
+			return x.known(n, &heard, &done)
 		})
 	}
 	x.acknowledge(ctx, done)

@@ -12,9 +12,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/host"
-	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
-	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
 	"github.com/pawl-jobs/pawl/store"
 )
 
@@ -229,42 +227,6 @@ func TestSuspended(t *testing.T) {
 			t.Fatalf("%s %s", j.State, j.Message)
 		}
 	})
-	for name, spoil := range map[string]func(p *parts, through func(context.Context, string, func() error) error){
-		"its host has not told the time": func(p *parts, through func(context.Context, string, func() error) error) {
-			f := hostfake.New(p.Local.Host)
-			f.Through(through)
-			p.on(f)
-		},
-		"its runner has not answered": func(p *parts, through func(context.Context, string, func() error) error) {
-			f := runnerfake.New(p.Local.Runner)
-			f.Through(through)
-			p.Local.Runner = f
-		},
-	} {
-		t.Run("one whose pause failed is suspended later, as "+name, func(t *testing.T) {
-			var failing atomic.Int32
-			h := open(t, func(p *parts) {
-				p.Look = 10 * time.Millisecond
-				spoil(p, func(_ context.Context, name string, call func() error) error {
-					if (name == "Suspend" || name == "Uptime") && failing.Add(-1) >= 0 {
-						return job.Errorf(job.Unavailable, "unwell")
-					}
-					return call()
-				})
-			})
-			id, gate := waiting(h)
-			pid := h.pid(id)
-			failing.Store(20) // looks ask for the time, too
-			pause(h, id)
-			h.until(id, says("suspended by ada"))
-			h.poll("the program to be stopped", func() bool { return stopped(pid) })
-			resume(h, id)
-			h.pass(gate)
-			if j := h.end(id); j.State != job.Finished {
-				t.Fatalf("%s %s\n%s", j.State, j.Message, h.history(id))
-			}
-		})
-	}
 	t.Run("one that is suspended can be canceled", func(t *testing.T) {
 		h := open(t)
 		id, _ := waiting(h)

@@ -88,7 +88,6 @@ type watched struct {
 	progress progress
 	handle   runner.Handle
 	wish     job.Wish // the wish that is being carried out
-	paused   bool     // the program was suspended, or cannot be
 	killing  bool
 	spare    func()           // ends the kill
 	behind   []runner.Remnant // processes that the program had left when it ended
@@ -336,7 +335,7 @@ func (x *watch) readRows(ctx context.Context) error {
 
 // see takes in a row.
 func (x *watch) see(ctx context.Context, j job.Job) error {
-	if j.Custody != job.Monitor || j.Watch != x.sys.Watch {
+	if j.Custody != job.Monitor {
 		x.forget(j.ID)
 		return nil
 	}

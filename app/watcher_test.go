@@ -240,44 +240,6 @@ func TestSpool(t *testing.T) {
 		}
 		h.emptied()
 	})
-	t.Run("an end that another system on this account is to take in is left to that", func(t *testing.T) {
-		events := make(chan host.Event)
-		var found, unknown atomic.Int64
-		h := open(t, deaf, func(p *parts) {
-			p.on(blind{p.Local.Host, events})
-			p.rows = noticed{Reader: p.rows, found: func(js []job.Job) {
-				for i := range js {
-					js[i].Watch = "other/ada"
-					found.Add(1)
-				}
-				if len(js) == 0 {
-					unknown.Add(1)
-				}
-			}, watched: func(js []job.Job) {
-				for i := range js {
-					js[i].Custody = job.Worker // this watch has none
-				}
-			}}
-		})
-		id := h.submit(shell(`true`))
-		name := runner.EndName(runner.Key{Job: id, Attempt: 1, Launch: 1}, 0)
-		h.poll("the end to be told", func() bool { return exists(h.spool(), name) })
-		h.poll("its job to be monitored", func() bool { j, _ := h.svc.Job(h.ctx, id); return j.Custody == job.Monitor })
-		tell := func(name string, jobs *atomic.Int64) {
-			before := jobs.Load()
-			select {
-			case events <- host.Event{Name: name}:
-			case <-h.ctx.Done():
-				t.Fatal("nobody listens")
-			}
-			h.poll("its job to be looked up", func() bool { return jobs.Load() > before })
-		}
-		tell(name, &found)
-		tell(filepath.Base(h.tell(job.NewID(), 0, message("x", 0))), &unknown) // when the watch is done with the first one
-		if j, err := h.svc.Job(h.ctx, id); !exists(h.spool(), name) || err != nil || j.State != job.Running {
-			t.Errorf("its job is %s, and its end is there: %t, %v", j.State, exists(h.spool(), name), err)
-		}
-	})
 	t.Run("a message with another token is none of this launch", func(t *testing.T) {
 		h := open(t)
 		gate := h.gate()

@@ -15,16 +15,15 @@ import (
 // A watcher suspends programs, lets them go on, and ends them: because of a wish, or because their
 // time is over.
 
-// obey carries out the wish of a row, again if a host could not pause its program. The row says so
-// before a program is suspended, and until it goes on: after a crash that may have to be undone.
+// obey carries out the wish of a row. The row says that a program is suspended before it is, and
+// until it goes on again. So after a crash the row shows what may have to be undone.
 func (x *watch) obey(ctx context.Context, w *watched) error {
 	was := w.wish
 	w.wish = w.row.Wish
-	w.paused = w.paused && w.wish == job.WishPause
 	switch {
 	case w.wish == job.WishCancel && was != w.wish:
 		x.kill(w)
-	case w.wish == job.WishPause && !w.paused:
+	case w.wish == job.WishPause && was != w.wish:
 		return x.suspend(ctx, w)
 	case w.wish == "" && w.progress.SuspendedAt != 0:
 		return x.resume(ctx, w)
@@ -48,15 +47,11 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 			return err
 		}
 	}
-	err := suspender.Suspend(ctx, w.handle)
-	if job.KindOf(err) == job.Unavailable {
-		return x.unreachable(ctx, err)
-	}
-	if w.paused = true; err != nil {
+	if err := suspender.Suspend(ctx, w.handle); err != nil {
 		return x.failed(ctx, w, "suspend", err)
 	}
 	crash.At("watch.suspended")
-	_, err = x.record(ctx, w, n, "suspended"+by(&w.row))
+	_, err := x.record(ctx, w, n, "suspended"+by(&w.row))
 	return err
 }
 
@@ -170,7 +165,8 @@ type doomed struct {
 	row    job.Job
 }
 
-// maxKills is how many programs are ended at once. Each takes a goroutine, for the grace time.
+// maxKills is how many programs are ended at once. Each takes a goroutine, and a program that does
+// not listen takes it for the grace time.
 const maxKills = 1000
 
 // kill ends a program beside the loop, and tells the loop.
