@@ -170,17 +170,8 @@ func (x *watch) finish(ctx context.Context, over []ending) error {
 		default:
 			// The row moved meanwhile, or the duty has gone to another. The row tells which.
 			x.again(o.w)
-			rows, err := x.store.Find(ctx, store.FindQuery{IDs: []job.ID{o.w.row.ID}})
-			if err != nil {
-				if err := x.unreachable(ctx, err); err != nil {
-					return err
-				}
-				continue
-			}
-			for _, j := range rows {
-				if err := x.see(ctx, j); err != nil {
-					return err
-				}
+			if err := x.reread(ctx, o.w.row.ID); err != nil {
+				return err
 			}
 			if x.jobs[o.w.row.ID] != o.w {
 				for _, name := range o.w.names {

@@ -14,6 +14,7 @@ import (
 	filesfake "github.com/pawl-jobs/pawl/files/fake"
 	hostfake "github.com/pawl-jobs/pawl/host/fake"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/runner"
 	runnerfake "github.com/pawl-jobs/pawl/runner/fake"
 )
 
@@ -147,6 +148,109 @@ func TestKillWhoseEndIsNotSeen(t *testing.T) {
 	if j := h.end(id); j.State != job.Canceled {
 		t.Errorf("%s %s\n%s", j.State, j.Message, h.history(id))
 	}
+}
+
+// A pause that its host or its runner refuses is tried again, and is no pause until it is one.
+func TestPauseThatFails(t *testing.T) {
+	unwell := job.Errorf(job.Unavailable, "unwell")
+	// waiting runs a program that ends when it is let through its gate, and pauses it.
+	waiting := func(h *house) (job.ID, string) {
+		h.Helper()
+		gate, up := h.gate(), filepath.Join(h.dir, "up")
+		s := scripted(`: >"$1"; read line <"$0"`, gate, up)
+		s.Resources = &job.Resources{Minutes: 60}
+		id := h.submit(s)
+		h.until(id, state(job.Running))
+		h.poll("the program to be up", func() bool { return exists(up) })
+		if _, err := h.svc.Pause(h.ctx, id); err != nil {
+			h.Fatal(err)
+		}
+		return id, gate
+	}
+	// failing is a house with such a clock, whose runner cannot suspend a program the first n times.
+	failing := func(t *testing.T, n int32) (*house, *clock) {
+		c := &clock{}
+		return open(t, ticking(c), func(p *parts) {
+			var calls atomic.Int32
+			f := runnerfake.New(p.Local.Runner)
+			f.Through(func(_ context.Context, name string, call func() error) error {
+				if name == "Suspend" && calls.Add(1) <= n {
+					return unwell
+				}
+				return call()
+			})
+			p.Local.Runner, p.Grace = f, 10*time.Millisecond
+		}), c
+	}
+	t.Run("nobody knows how late it is", func(t *testing.T) {
+		h := open(t, func(p *parts) {
+			var paused, failed atomic.Bool
+			f := hostfake.New(p.Local.Host)
+			f.Through(func(_ context.Context, name string, call func() error) error {
+				if name == "Uptime" && paused.Load() && failed.CompareAndSwap(false, true) {
+					return unwell
+				}
+				return call()
+			})
+			p.on(f)
+			// The next to ask is who has read of the pause.
+			p.rows = noticed{Reader: p.rows, watched: func(js []job.Job) {
+				for _, j := range js {
+					paused.Store(paused.Load() || j.Wish == job.WishPause)
+				}
+			}}
+			p.Look = 20 * time.Millisecond
+		})
+		id, _ := waiting(h)
+		h.until(id, says("suspended by ada"))
+		h.poll("the program to be stopped", func() bool { return stopped(h.pid(id)) })
+	})
+	t.Run("it is suspended at the second try", func(t *testing.T) {
+		h, _ := failing(t, 1)
+		id, _ := waiting(h)
+		h.until(id, says("cannot suspend the program: unwell"))
+		h.until(id, says("suspended by ada"))
+		h.poll("the program to be stopped", func() bool { return stopped(h.pid(id)) })
+	})
+	t.Run("its time limit holds", func(t *testing.T) {
+		h, c := failing(t, 1<<30)
+		id, _ := waiting(h)
+		h.until(id, says("cannot suspend the program: unwell"))
+		c.ahead.Store(int64(61 * time.Minute))
+		h.until(id, says("has run for its"))
+		h.until(id, state(job.Paused))
+		if n := strings.Count(h.history(id), "cannot suspend"); n != 1 {
+			t.Errorf("it was said %d times", n)
+		}
+	})
+	t.Run("it has never been suspended", func(t *testing.T) {
+		h, c := failing(t, 1<<30)
+		id, gate := waiting(h)
+		h.until(id, says("cannot suspend the program: unwell"))
+		c.ahead.Store(int64(10 * time.Minute))
+		if _, err := h.svc.Resume(h.ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		h.until(id, says("goes on after 0s"))
+		h.pass(gate)
+		if j := h.end(id); j.State != job.Finished {
+			t.Errorf("%s %s", j.State, j.Message)
+		}
+	})
+	t.Run("a process of another user is named", func(t *testing.T) {
+		h := open(t, func(p *parts) {
+			f := runnerfake.New(p.Local.Runner)
+			f.Through(func(_ context.Context, name string, call func() error) error {
+				if err := call(); err != nil || name != "Suspend" {
+					return err
+				}
+				return &runner.Alive{Left: []runner.Remnant{{PID: 4711, Name: "sudo", User: "somebody"}}}
+			})
+			p.Local.Runner = f
+		})
+		id, _ := waiting(h)
+		h.until(id, says("suspended by ada, but for sudo (pid 4711, user somebody)"))
+	})
 }
 
 // A program comes to the watcher while its host cannot be asked how late it is. It is looked after

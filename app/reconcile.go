@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -108,7 +109,7 @@ func (k *Kind) Compare(ctx context.Context, y *System, rows store.Reader, newest
 
 // known lists the jobs that the host knows by their folders, results, messages and marks, oldest
 // first. Jobs that are only archived count when all are asked for.
-func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Comparison) ([]Found, error) {
+func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Comparison) ([]*Found, error) {
 	all := map[job.ID]*Found{}
 	of := func(id job.ID) *Found {
 		if all[id] == nil {
@@ -140,11 +141,7 @@ func (k *Kind) known(ctx context.Context, y *System, newest int, rep *Comparison
 	for _, id := range marked {
 		of(id).Program = Cleaned
 	}
-	list := make([]Found, 0, len(all))
-	for _, f := range all {
-		list = append(list, *f)
-	}
-	slices.SortFunc(list, func(a, b Found) int { return slices.Compare(a.Job[:], b.Job[:]) })
+	list := slices.SortedFunc(maps.Values(all), func(a, b *Found) int { return a.Job.Compare(b.Job) })
 	if newest > 0 && len(list) > newest {
 		list = list[len(list)-newest:]
 	}
@@ -177,8 +174,8 @@ func (r *Comparison) tenants(ctx context.Context, list func(context.Context, str
 }
 
 // compare sorts jobs that the host knows by what their rows know.
-func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known []Found, rep *Comparison) error {
-	find := func(known []Found) (map[job.ID]*job.Job, error) {
+func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known []*Found, rep *Comparison) error {
+	find := func(known []*Found) (map[job.ID]*job.Job, error) {
 		ids := make([]job.ID, len(known))
 		for i, f := range known {
 			ids[i] = f.Job
@@ -194,10 +191,10 @@ func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known 
 	if err != nil {
 		return err
 	}
-	var differ []Found
+	var differ []*Found
 	for _, f := range known {
 		f.row = before[f.Job]
-		differs, err := y.differs(ctx, &f)
+		differs, err := y.differs(ctx, f)
 		if err := rep.unread(ctx, "job "+f.Job.String(), err); err != nil {
 			return err
 		}
@@ -219,9 +216,9 @@ func (k *Kind) compare(ctx context.Context, y *System, rows store.Reader, known 
 	for _, f := range differ {
 		switch now := after[f.Job]; {
 		case f.row == nil && now == nil || f.row != nil && f.row.State.Terminal():
-			rep.Unknown = append(rep.Unknown, f)
+			rep.Unknown = append(rep.Unknown, *f)
 		case f.row != nil && now != nil && now.Epoch == f.row.Epoch && now.N == f.row.N:
-			rep.Behind = append(rep.Behind, f)
+			rep.Behind = append(rep.Behind, *f)
 		case now != nil:
 			rep.Agree++
 		}

@@ -86,12 +86,10 @@ func (k *Kind) takeOver(ctx context.Context, r *engine.Run, s *program, h runner
 		o = engine.Next(job.StagingJob)
 	case job.SubmittingJob:
 		for r.Job.Launch < h.Key.Launch {
-			e := job.Entry{Message: fmt.Sprintf(
-				"launch %d was made before the database was restored: it is taken over", r.Job.Launch+1)}
-			set := job.Patch{Intent: true}
-			if r.Job.Launch+1 < h.Key.Launch {
-				e.Message, set.Over = fmt.Sprintf("launch %d was made before the database was restored",
-					r.Job.Launch+1), true
+			e := job.Entry{Message: fmt.Sprintf("launch %d was made before the database was restored", r.Job.Launch+1)}
+			set := job.Patch{Intent: true, Over: r.Job.Launch+1 < h.Key.Launch}
+			if !set.Over {
+				e.Message += ": it is taken over"
 			}
 			if err := r.Record(ctx, e, set, nil); err != nil {
 				return engine.Back()

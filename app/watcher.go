@@ -96,6 +96,9 @@ type watched struct {
 	until    time.Time        // when its time is over, by the clock of this process; zero: never
 	missed   bool             // it was logged that its state cannot be told
 	expected time.Time        // when it is to begin, as was recorded
+
+	suspended bool // this watch has suspended it
+	awake     bool // it runs on, although it was recorded that it is to be suspended
 }
 
 func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
@@ -104,9 +107,6 @@ func (w *Watcher) run(ctx context.Context, held *engine.Held) error {
 		wishes: map[job.ID]bool{}, past: map[runner.Key]bool{}, kills: make(chan kill, maxKills),
 		soon: time.NewTimer(time.Hour), late: time.NewTimer(time.Hour), news: time.NewTimer(time.Hour),
 	}
-	defer x.soon.Stop()
-	defer x.late.Stop()
-	defer x.news.Stop()
 	ctx, stop := held.Context(ctx)
 	x.ctx = ctx
 	defer x.wg.Wait()
@@ -207,14 +207,11 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 	}
 	x.leftovers(ctx)
 	x.compare(ctx)
-	tick := time.NewTicker(cfg.Look)
-	defer tick.Stop()
-	gap := cfg.Look
+	tick, gap := time.Tick(cfg.Look), cfg.Look
 	if x.sys == x.kind.Local() {
 		gap = min(gap, listenGap)
 	}
-	said := time.NewTicker(gap)
-	defer said.Stop()
+	said := time.Tick(gap)
 	x.listen(ctx)
 	for {
 		select {
@@ -249,9 +246,9 @@ func (x *watch) watch(ctx context.Context, told broker.Subscription) error {
 			if err := x.probe(ctx, x.unsure()); err != nil {
 				return err
 			}
-		case <-said.C:
+		case <-said:
 			x.listen(ctx)
-		case <-tick.C:
+		case <-tick:
 			clear(x.past)
 			x.mark = time.Time{} // all jobs, also without a hint
 			if err := x.refresh(ctx); err != nil {
@@ -320,14 +317,22 @@ func (x *watch) readRows(ctx context.Context) error {
 	}
 	slices.SortFunc(back, job.ID.Compare)
 	for ids := range slices.Chunk(back, 500) { // a row has documents, and there may be very many
-		rows, err := x.store.Find(ctx, store.FindQuery{IDs: ids})
-		if err != nil {
-			return x.unreachable(ctx, err)
+		if err := x.reread(ctx, ids...); err != nil {
+			return err
 		}
-		for _, j := range rows {
-			if err := x.see(ctx, j); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// reread takes in rows as they are now.
+func (x *watch) reread(ctx context.Context, ids ...job.ID) error {
+	rows, err := x.store.Find(ctx, store.FindQuery{IDs: ids})
+	if err != nil {
+		return x.unreachable(ctx, err)
+	}
+	for _, j := range rows {
+		if err := x.see(ctx, j); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -387,16 +392,7 @@ func (x *watch) move(ctx context.Context, w *watched, n progress, e job.Entry) (
 		return false, x.unreachable(ctx, err)
 	}
 	if answers[0].Outcome != store.OK {
-		rows, err := x.store.Find(ctx, store.FindQuery{IDs: []job.ID{w.row.ID}}) // it moved meanwhile
-		if err != nil {
-			return false, x.unreachable(ctx, err)
-		}
-		for _, j := range rows {
-			if err := x.see(ctx, j); err != nil {
-				return false, err
-			}
-		}
-		return false, nil
+		return false, x.reread(ctx, w.row.ID) // it moved meanwhile
 	}
 	w.row.N, w.row.State, w.row.Message, w.progress = answers[0].Now.N, e.State, e.Message, n
 	return true, nil
@@ -497,6 +493,11 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 			return err
 		}
 		w.expected = s.Expected
+	}
+	if w.wish == job.WishPause {
+		if err := x.suspend(ctx, w); err != nil {
+			return err
+		}
 	}
 	return x.time(ctx, w, s.Started)
 }

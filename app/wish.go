@@ -16,7 +16,8 @@ import (
 // time is over.
 
 // obey carries out the wish of a row. The row says that a program is suspended before it is, and
-// until it goes on again. So after a crash the row shows what may have to be undone.
+// until it goes on again. So after a crash the row shows what may have to be undone. A pause that
+// was not carried out is tried again at each look at the program.
 func (x *watch) obey(ctx context.Context, w *watched) error {
 	was := w.wish
 	w.wish = w.row.Wish
@@ -33,25 +34,33 @@ func (x *watch) obey(ctx context.Context, w *watched) error {
 
 func (x *watch) suspend(ctx context.Context, w *watched) error {
 	suspender, can := x.sys.Runner.(runner.Suspender)
-	if !can || w.killing {
+	if !can || w.killing || w.suspended {
 		return nil
 	}
+	x.lookIn(time.Second, w) // it is tried again unless it is suspended by then
 	n := w.progress
-	if n.SuspendedAt == 0 {
+	if n.SuspendedAt == 0 || w.awake {
 		now, err := x.sys.Host.Uptime(ctx)
 		if err != nil {
 			return x.unreachable(ctx, err)
 		}
 		n.SuspendedAt = now
+	}
+	if w.progress.SuspendedAt == 0 {
 		if written, err := x.record(ctx, w, n, "to be suspended"+by(&w.row)); err != nil || !written {
 			return err
 		}
+		w.awake = true
 	}
-	if err := suspender.Suspend(ctx, w.handle); err != nil {
+	but, err := "", suspender.Suspend(ctx, w.handle)
+	if deaf, ok := errors.AsType[*runner.Alive](err); ok {
+		but = ", but for " + runner.Remnants(deaf.Left)
+	} else if err != nil {
 		return x.failed(ctx, w, "suspend", err)
 	}
+	w.suspended, w.awake = true, false
 	crash.At("watch.suspended")
-	_, err := x.record(ctx, w, n, "suspended"+by(&w.row))
+	_, err = x.record(ctx, w, n, "suspended"+by(&w.row)+but)
 	return err
 }
 
@@ -60,7 +69,9 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 	if !can {
 		return nil
 	}
-	if err := suspender.Resume(ctx, w.handle); err != nil {
+	w.suspended = false
+	err := suspender.Resume(ctx, w.handle)
+	if _, deaf := errors.AsType[*runner.Alive](err); err != nil && !deaf { // these were not suspended either
 		return x.failed(ctx, w, "resume", err)
 	}
 	crash.At("watch.resumed")
@@ -70,10 +81,14 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 	}
 	n := w.progress
 	halt := max(0, now-n.SuspendedAt)
+	if w.awake {
+		halt = 0
+	}
 	n.Suspended, n.SuspendedAt = n.Suspended+halt, 0
 	if written, err := x.record(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
 		return err
 	}
+	w.awake = false
 	x.lookIn(0, w) // its time goes on, too
 	return nil
 }
@@ -85,14 +100,15 @@ func by(j *job.Job) string {
 	return " by " + j.WishedBy
 }
 
-// failed shows in the history that a wish was not carried out.
+// failed shows in the history that a wish was not carried out, once for each reason.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
-	if ctx.Err() == nil {
-		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
-		_, err = x.record(ctx, w, w.progress, "cannot "+what+" the program: "+err.Error())
-		return err
+	said := "cannot " + what + " the program: " + err.Error()
+	if ctx.Err() != nil || said == w.row.Message {
+		return nil
 	}
-	return nil
+	x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
+	_, err = x.record(ctx, w, w.progress, said)
+	return err
 }
 
 // The time of a program counts by the clock of its host, from the start of its launch, without the
@@ -103,7 +119,7 @@ func (x *watch) failed(ctx context.Context, w *watched, what string, err error) 
 func (x *watch) time(ctx context.Context, w *watched, started time.Time) error {
 	n := w.progress
 	w.until = time.Time{}
-	if n.Limit == 0 || n.SuspendedAt != 0 || started.IsZero() || x.sys.Runner.Traits().Limits {
+	if n.Limit == 0 || n.SuspendedAt != 0 && !w.awake || started.IsZero() || x.sys.Runner.Traits().Limits {
 		return nil
 	}
 	w.until = started.Add(n.Limit + n.Suspended)

@@ -192,7 +192,8 @@ func (m *Mark) String() string {
 }
 
 // Suspender is a runner that can stop a program and let it go on. Both calls can be repeated. If
-// nothing of the launch is alive, they return nil.
+// nothing of the launch is alive, they return nil. If processes of it may not be signaled, and all
+// others were, the error is an [*Alive] with these.
 type Suspender interface {
 	Suspend(ctx context.Context, h Handle) error
 	Resume(ctx context.Context, h Handle) error

@@ -176,7 +176,7 @@ func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
 }
 
 // signal sends a signal to each process of a launch once, until a look finds none that has not got
-// it.
+// it. Those that this account may not signal are the [runner.Alive] of the error.
 func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
 	l, err := r.find(h)
 	if err != nil {
@@ -186,22 +186,41 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 		return fmt.Errorf("%s %s: %w", what, h.Key, err)
 	}
 	told := map[host.Process]bool{}
-	ps := []host.Process{l.Process}
-	for len(ps) > 0 {
+	var deaf []host.Member
+	send := func(ms []host.Member) error {
 		if err := ctx.Err(); err != nil { // whoever lost the program while it was frozen does nothing to it any more
+			return err
+		}
+		err := r.Host.Signal(ctx, processes(ms), sig)
+		if errors.Is(err, syscall.EPERM) && len(ms) == 1 {
+			deaf = append(deaf, ms...)
+			return nil
+		}
+		return err
+	}
+	ms := []host.Member{{Process: l.Process}}
+	for len(ms) > 0 {
+		err := send(ms)
+		if errors.Is(err, syscall.EPERM) { // the others have got it
+			err = nil
+			for i := 0; i < len(ms) && err == nil; i++ {
+				err = send(ms[i : i+1])
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}
-		if err := r.Host.Signal(ctx, ps, sig); err != nil {
-			return fmt.Errorf("%s %s: %w", what, h.Key, err)
-		}
-		for _, p := range ps {
-			told[p] = true
+		for _, m := range ms {
+			told[m.Process] = true
 		}
 		p, err := r.look(ctx, &l)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}
-		ps = slices.DeleteFunc(processes(append(p.program, p.helpers...)), func(p host.Process) bool { return told[p] })
+		ms = slices.DeleteFunc(append(p.program, p.helpers...), func(m host.Member) bool { return told[m.Process] })
+	}
+	if deaf != nil {
+		return fmt.Errorf("%s %s: %w", what, h.Key, &runner.Alive{Left: reasons(deaf, true)})
 	}
 	return nil
 }
