@@ -65,6 +65,8 @@ type parts struct {
 
 	launcher *process.Runner
 	on       func(host.Host) // has programs run on another machine than that of the house
+	also     *app.System     // is watched too
+	seen     store.Reader    // that its watcher reads
 
 	step  func(mortal) engine.Kind // stands before the kind; nil: nothing does
 	slots map[job.Lane]int
@@ -154,10 +156,14 @@ func (h *house) start(change ...func(*parts)) {
 	if p.step != nil {
 		kind = p.step(mortal{h.kind})
 	}
+	duties := []engine.Duty{watcher.Duty()}
+	if p.also != nil {
+		duties = append(duties, app.NewWatcher(h.kind, p.also, p.seen, bus).Duty())
+	}
 	svc := service.New(service.Config{
 		Store: p.main, Broker: bus, Principal: "ada", Machine: "m1", Testers: p.tests,
 		Kinds:   map[string]engine.Kind{job.KindApp: kind},
-		Options: engine.Options{Slots: p.slots, Grace: p.grace, Duties: []engine.Duty{watcher.Duty()}},
+		Options: engine.Options{Slots: p.slots, Grace: p.grace, Duties: duties},
 	})
 	h.svc = svc
 	ctx, stop := context.WithCancel(context.Background())

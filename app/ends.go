@@ -24,7 +24,8 @@ func (x *watch) hear(ctx context.Context, news []runner.Notice) error {
 }
 
 // takeIn takes in news of launches, and returns those that are to be looked at. An end stays with
-// the runner if its job is not yet in monitor. It is acknowledged if its job is past that launch.
+// the runner if its job is not yet in monitor, or of another watch or service that has the same
+// spool. It is acknowledged if its job is past that launch.
 func (x *watch) takeIn(ctx context.Context, news []runner.Notice) (look []*watched, err error) {
 	x.early = append(x.early, news...)
 	heard, err := x.sort(ctx)
@@ -62,6 +63,7 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 			return heard, x.unreachable(ctx, err)
 		}
 		rows := map[job.ID]job.Job{}
+		found = slices.DeleteFunc(found, func(j job.Job) bool { return j.Watch != x.sys.Watch })
 		for _, j := range found {
 			rows[j.ID] = j
 			if err := x.see(ctx, j); err != nil {
@@ -69,10 +71,8 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 			}
 		}
 		x.early = slices.DeleteFunc(x.early, func(n runner.Notice) bool {
-			j, there := rows[n.Key.Job]
-			if past := !there || !j.Live || n.Key.Launch < j.Launch; past {
-				done = append(done, n.Name)
-				return true
+			if j, ours := rows[n.Key.Job]; !ours || !j.Live || n.Key.Launch < j.Launch {
+				x.past[n.Key] = ours
 			}
 			return x.known(n, &heard, &done)
 		})
@@ -81,12 +81,14 @@ func (x *watch) sort(ctx context.Context) (heard []runner.Notice, err error) {
 	return heard, nil
 }
 
-// known takes in a notice if its launch is watched, or past. Done gets the name of one that needs
-// no more than to be acknowledged, and heard the others.
+// known takes in a notice if its launch is watched, past or of others. Done gets the name of one
+// that needs no more than to be acknowledged, and heard those of launches that are watched.
 func (x *watch) known(n runner.Notice, heard *[]runner.Notice, done *[]string) bool {
 	w := x.jobs[n.Key.Job]
-	switch {
-	case x.past[n.Key]:
+	switch ours, past := x.past[n.Key]; {
+	case past && !ours:
+		return true
+	case past:
 		*done = append(*done, n.Name)
 		return true
 	case w == nil || w.handle.Key != n.Key:
@@ -102,7 +104,7 @@ func (x *watch) known(n runner.Notice, heard *[]runner.Notice, done *[]string) b
 		w.names = append(w.names, n.Name)
 	}
 	if w.told == nil {
-		w.told = n.End
+		w.told, w.look = n.End, n.Look
 	}
 	*heard = append(*heard, n)
 	return true

@@ -69,13 +69,9 @@ func (k *Kind) publish(ctx context.Context, s *program) (err error) {
 		files.PutOptions{Passing: true}); err != nil {
 		return err
 	}
-	name := path.Join(s.to, ManifestFile)
-	_, err = s.give(ctx, path.Join(staged, ManifestFile), name, true)
-	if errors.Is(err, fs.ErrExist) {
-		if was, readErr := files.ReadFile(ctx, s.depot, name, int64(len(list))); readErr == nil &&
-			bytes.Equal(was, list) {
-			err = nil // published before a crash
-		}
+	_, err = s.give(ctx, path.Join(staged, ManifestFile), path.Join(s.to, ManifestFile), true)
+	if errors.Is(err, fs.ErrExist) && s.listed(ctx) {
+		err = nil // published before a crash
 	}
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ type watch struct {
 	late   *time.Timer         // when the first program reaches its time limit
 	due    time.Time           // to when late is set; zero: to no moment
 	early  []runner.Notice     // of launches that are not watched yet
-	// past holds launches whose end was seen otherwise, and may still be told.
+	// past holds launches whose end was seen otherwise, and may still be told; false: of others.
 	past   map[runner.Key]bool
 	silent bool          // the runner cannot tell of ends now
 	news   *time.Timer   // when to read what hints have told of
@@ -92,6 +92,7 @@ type watched struct {
 	spare    func()           // ends the kill
 	behind   []runner.Remnant // processes that the program had left when it ended
 	told     *runner.End      // its end was told; something of it may still be alive
+	look     bool             // it is over only when a look finds nothing of it alive
 	names    []string         // of notices of its end
 	until    time.Time        // when its time is over, by the clock of this process; zero: never
 	missed   bool             // it was logged that its state cannot be told
@@ -462,7 +463,7 @@ func (x *watch) probe(ctx context.Context, list []*watched) error {
 			if err := x.drop(ctx, w); err != nil {
 				return err
 			}
-		case w.told != nil, s.State == runner.Ended, s.State == runner.Lost:
+		case w.told != nil && (!w.look || s.State != runner.Unknown), s.State == runner.Ended, s.State == runner.Lost:
 			over = append(over, w.ending(s))
 		case !w.missed:
 			w.missed = true

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/host"
+	hostlocal "github.com/pawl-jobs/pawl/host/local"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/process"
@@ -354,6 +355,81 @@ func TestSpool(t *testing.T) {
 			t.Errorf("of the group there is still %q", left)
 		}
 	})
+}
+
+// Two systems may have one account, and so do two services: then they have one spool.
+func TestSpoolOfSeveralWatches(t *testing.T) {
+	t.Run("the end is for the watch of the job", func(t *testing.T) {
+		events := make(chan host.Event)
+		found, looked := first()
+		h := open(t, deaf, func(p *parts) {
+			other, err := hostlocal.Open(hostlocal.Config{ID: "other"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { other.Close() })
+			r, err := process.Open(t.Context(), process.Config{Host: other, Spool: p.Own[0], Exits: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.also = &app.System{Watch: "other/ada", Host: other, Runner: r, Work: p.Local.Work}
+			p.seen = noticed{Reader: p.rows, found: found}
+			p.on(blind{p.Local.Host, events})
+		})
+		child := filepath.Join(h.dir, "child")
+		id := h.submit(scripted(`sleep 1000 & echo $! >"$0"`, child))
+		h.await("the other watch", looked)
+		select {
+		case events <- host.Event{Overflow: true}:
+		case <-h.ctx.Done():
+			t.Fatal("nobody listens")
+		}
+		if j := h.end(id); j.State != job.Finished {
+			t.Errorf("%s %s", j.State, j.Message)
+		}
+		if got := h.history(id); !strings.Contains(got, "it left processes behind, which were ended: sleep") {
+			t.Errorf("history: %s", got)
+		}
+		h.emptied()
+	})
+	t.Run("a message of a job that nobody knows here stays", func(t *testing.T) {
+		h := open(t)
+		id := job.NewID()
+		name := h.tell(id, 0, message("token", 0))
+		// Messages are taken in in the order in which they came, so this one comes after it.
+		if j := h.end(h.submit(shell(`true`))); j.State != job.Finished {
+			t.Errorf("the next job: %s %s", j.State, j.Message)
+		}
+		if !exists(name) {
+			t.Error("it was taken")
+		}
+	})
+}
+
+// A dim runner cannot tell at the first look what has become of programs.
+type dim struct {
+	runner.Runner
+	looks atomic.Int32
+}
+
+func (d *dim) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
+	states, err := d.Runner.Probe(ctx, hs)
+	if d.looks.Add(1) == 1 {
+		for i := range states {
+			states[i] = runner.Status{State: runner.Unknown}
+		}
+	}
+	return states, err
+}
+
+// An end counts only when it is known that nothing of the program is alive.
+func TestEndThatCannotBeLookedAt(t *testing.T) {
+	h := open(t, deaf, func(p *parts) { p.Local.Runner, p.Look = &dim{Runner: p.Local.Runner}, time.Second })
+	j := h.end(h.submit(shell(`sleep 1000 & exit 0`)))
+	if got := h.history(j.ID); !strings.Contains(got, "it left processes behind, which were ended: sleep") {
+		t.Errorf("%s\n%s", j.State, got)
+	}
+	h.emptied()
 }
 
 // A killer is a runner that tells when a kill begins.

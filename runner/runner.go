@@ -160,7 +160,8 @@ type Runner interface {
 	// were made. It returns at least the newest ones, as many as newest says, and all for 0.
 	Marked(ctx context.Context, newest int) ([]job.ID, error)
 
-	// Forget removes marks that are older than age. Many of them stay for up to a day more.
+	// Forget removes marks that are older than age, and ends that nobody has acknowledged for as long.
+	// Many of them stay for up to a day more.
 	Forget(ctx context.Context, age time.Duration) error
 }
 

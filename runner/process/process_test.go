@@ -999,3 +999,27 @@ func TestCrashes(t *testing.T) {
 		})
 	}
 }
+
+// An end that nobody takes, as that of a job of a service that is gone, is forgotten like a mark.
+func TestEndsThatNobodyTakes(t *testing.T) {
+	b := newBench(t)
+	name := func(n byte) string {
+		return filepath.Join(b.Spool, runner.EndName(runner.Key{Job: job.ID{n}, Attempt: 1, Launch: 1}, 0))
+	}
+	aside := filepath.Join(b.Spool, "another.file")
+	for _, file := range []string{name(1), name(2), aside} {
+		write(t, file, "", 0o600)
+	}
+	before := time.Now().Add(-2 * time.Hour)
+	for _, file := range []string{name(1), aside} {
+		if err := os.Chtimes(file, before, before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.runner.Forget(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if exists(name(1)) || !exists(name(2)) || !exists(aside) {
+		t.Errorf("the old one: %t, the new one: %t, what is none: %t", exists(name(1)), exists(name(2)), exists(aside))
+	}
+}

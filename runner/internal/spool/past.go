@@ -189,7 +189,11 @@ func (s *Spool) Marked(ctx context.Context, newest int) (ids []job.ID, err error
 	return ids, nil
 }
 
-// Forget removes the marks of a day if none was added for as long as age.
+// sweepGap is the least time between two looks for messages that nobody takes.
+const sweepGap = time.Hour
+
+// Forget removes the marks of a day if none was added for as long as age. It also removes messages
+// that are older: their jobs are of another service that is gone, or of none.
 func (s *Spool) Forget(ctx context.Context, age time.Duration) error {
 	all, err := s.FS.List(ctx, s.PastDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -202,6 +206,24 @@ func (s *Spool) Forget(ctx context.Context, age time.Duration) error {
 		if err := s.FS.Remove(ctx, path.Join(s.PastDir, day.Name())); err != nil {
 			return fmt.Errorf("forget marks: %w", err)
 		}
+	}
+	s.mu.Lock()
+	due := s.swept.IsZero() || time.Since(s.swept) >= sweepGap
+	if due {
+		s.swept = time.Now()
+	}
+	s.mu.Unlock()
+	if !due {
+		return nil
+	}
+	told, err := s.FS.List(ctx, s.Dir)
+	for _, m := range told {
+		if _, _, parseErr := runner.ParseEndName(m.Name()); parseErr == nil && time.Since(m.ModTime()) >= age {
+			err = errors.Join(err, s.FS.Remove(ctx, path.Join(s.Dir, m.Name())))
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget messages: %w", err)
 	}
 	return nil
 }

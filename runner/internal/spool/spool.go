@@ -97,6 +97,7 @@ type Spool struct {
 	mu      sync.Mutex
 	watches map[*watch]bool // guarded by mu: those that go on
 	caution *caution        // guarded by mu: of the watch that began last; nil: there is none
+	swept   time.Time       // guarded by mu: when it was last looked for messages that nobody takes
 }
 
 // New returns a spool. It does no I/O.
