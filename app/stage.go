@@ -29,7 +29,7 @@ type stagedFiles map[string]stagedFile
 
 type stagedFile struct {
 	archived
-	Modified time.Time `json:"modified,omitzero"` // zero: it is small, and was staged together with others
+	Modified time.Time `json:"modified,omitzero"` // zero: its time tells nothing
 	Number   uint64    `json:"number,omitempty"`  // the number of the file: see [files.Identity]
 	Changed  time.Time `json:"changed,omitzero"`
 	Link     string    `json:"link,omitempty"` // it is a link to this, and the other fields say nothing
@@ -55,10 +55,10 @@ func asStaged(ctx context.Context, fsys files.FS, list stagedFiles, top string, 
 		return want == got && (wantErr == nil) == (err == nil)
 	}
 	number, changed := files.Identity(e.Info)
-	switch small := was.Modified.IsZero(); {
-	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size:
+	switch timeless := was.Modified.IsZero(); {
+	case e.Err != nil, !e.Info.Mode().IsRegular(), e.Info.Size() != was.Size, timeless && was.SHA256+was.Blocks == "":
 		return false
-	case small: // what is in it tells
+	case timeless: // what is in it tells
 	case !e.Info.ModTime().Equal(was.Modified), number != was.Number:
 		return false
 	case changed.Equal(was.Changed):
@@ -104,6 +104,7 @@ type stager struct {
 	move    func(n int)      // tells progress
 	left    []string         // names that are no file, no folder and no link
 	aside   files.PutOptions // a program does not find among its inputs what is copied by half
+	past    time.Time        // when copies say that they were last changed, where that is needed
 }
 
 // A folder in the job's folder gets its mode when everything is in it.
@@ -136,6 +137,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	defer done()
 	g := &stager{Kind: k, program: s, list: stagedFiles{}, move: move}
 	g.aside.Aside = path.Join(s.dir, runner.Folder)
+	g.past = time.Now().Add(-24 * time.Hour).Truncate(time.Second) // clocks differ by less, and nobody clears it away as old
 	if s.atOnce() {
 		if g.fill(ctx) {
 			crash.At("stage.filled")
@@ -393,7 +395,7 @@ func (g *stager) many(ctx context.Context, from *origin, list []files.CopyItem, 
 	for i, item := range list {
 		places[i] = item.To
 	}
-	made, err := files.Describe(ctx, dst, places)
+	made, err := files.Stamped(ctx, dst, g.past, places...)
 	for i := 0; i < len(list) && err == nil; i++ {
 		err = g.note(names[i], copied[i], made[i])
 	}
@@ -458,15 +460,14 @@ func (g *stager) record(ctx context.Context, to, name, want string, c files.Copi
 	if err != nil {
 		return err
 	}
-	dst := g.sys.Host.Files()
 	if want != "" && c.SHA256 != want {
-		return errors.Join(&changedError{want, c.SHA256}, dst.Remove(ctx, to))
+		return errors.Join(&changedError{want, c.SHA256}, g.sys.Host.Files().Remove(ctx, to))
 	}
-	made, err := dst.Stat(ctx, to)
+	made, err := files.Stamped(ctx, g.sys.Host.Files(), g.past, to)
 	if err != nil {
 		return err
 	}
-	return g.note(name, c, made)
+	return g.note(name, c, made[0])
 }
 
 // note notes a file that was copied, as it is described there.

@@ -166,9 +166,9 @@ type Adopter interface {
 // Stamper is a file system that can set when a file was last changed.
 type Stamper interface {
 	FS
-	// Stamp sets the time of the last change of a file, to the second. Whoever changes its content
-	// after that changes this time, too.
-	Stamp(ctx context.Context, name string, at time.Time) error
+	// Stamp sets the time of the last change of files, to the second. Whoever changes the content of
+	// one after that changes this time, too. Callers that then describe the files use [Stamped].
+	Stamp(ctx context.Context, at time.Time, names ...string) error
 }
 
 // Spreader is a file system that takes a hint where to lay files on the disk. Callers use [Spread].

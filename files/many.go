@@ -2,12 +2,16 @@ package files
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
 	"path"
 	"sync"
+	"time"
+
+	"github.com/pawl-jobs/pawl/job"
 )
 
 // A ReaderOfMany is a file system that reads several small files in one round trip. Callers use
@@ -260,3 +264,43 @@ func Describe(ctx context.Context, fsys FS, names []string) ([]fs.FileInfo, erro
 	}
 	return infos, nil
 }
+
+// Stamped describes new regular files, so that a later change of one is found out by the time of
+// its last change, even if its size is the same. Where the file system tells no time of a change of
+// attributes (see [Identity]), a change within the same second would not be found out. There the
+// files get the time at, which is long past. If one cannot get it, the time that is told is zero.
+func Stamped(ctx context.Context, fsys FS, at time.Time, names ...string) (infos []fs.FileInfo, err error) {
+	s, can := fsys.(Stamper)
+	var stamping error
+	var work sync.WaitGroup
+	if can {
+		work.Go(func() { stamping = s.Stamp(ctx, at, names...) })
+	}
+	if len(names) == 1 {
+		infos = make([]fs.FileInfo, 1)
+		infos[0], err = fsys.Stat(ctx, names[0])
+	} else {
+		infos, err = Describe(ctx, fsys, names)
+	}
+	work.Wait()
+	if job.KindOf(stamping) == job.Unavailable {
+		err = cmp.Or(err, stamping)
+	}
+	if !can || stamping != nil {
+		at = time.Time{}
+	}
+	for i := 0; i < len(infos) && err == nil; i++ {
+		if _, changed := Identity(infos[i]); can || changed.IsZero() {
+			infos[i] = stamped{infos[i], at}
+		}
+	}
+	return infos, err
+}
+
+// A stamped file was last changed at a time that it was given.
+type stamped struct {
+	fs.FileInfo
+	at time.Time
+}
+
+func (s stamped) ModTime() time.Time { return s.at }

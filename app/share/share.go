@@ -205,7 +205,7 @@ func send(ctx context.Context, to files.Stamper, tmp string, f *File, progress f
 		Progress: progress,
 	})
 	if err == nil {
-		err = to.Stamp(ctx, tmp, sentAt)
+		err = to.Stamp(ctx, sentAt, tmp)
 	}
 	if err != nil {
 		return err

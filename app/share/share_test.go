@@ -19,7 +19,14 @@ import (
 // far are files of a system.
 type far struct{ files.FS }
 
-func (far) Stamp(_ context.Context, name string, at time.Time) error { return os.Chtimes(name, at, at) }
+func (far) Stamp(_ context.Context, at time.Time, names ...string) error {
+	for _, name := range names {
+		if err := os.Chtimes(name, at, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // source are files of the service, whose opening is told.
 type source struct {

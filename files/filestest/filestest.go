@@ -175,13 +175,19 @@ func stamp(t *testing.T, f files.FS, dir string) {
 		t.Skip("it sets no times")
 	}
 	at, name := time.Unix(1e9, 0), path.Join(dir, "f")
-	if err := s.Stamp(t.Context(), name, at); !errors.Is(err, fs.ErrNotExist) {
+	if err := s.Stamp(t.Context(), at, name); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	must(t, f.Put(t.Context(), name, strings.NewReader("text"), files.PutOptions{Mode: 0o400}))
-	must(t, s.Stamp(t.Context(), name, at))
+	must(t, f.Put(t.Context(), name+"3", strings.NewReader("text"), files.PutOptions{}))
+	must(t, s.Stamp(t.Context(), at, name, name+"3"))
 	must(t, f.Link(t.Context(), name, name+"2"))
-	info, err := f.Stat(t.Context(), name+"2")
+	info, err := f.Stat(t.Context(), name+"3")
+	must(t, err)
+	if !info.ModTime().Equal(at) {
+		t.Errorf("another file was changed at %s", info.ModTime())
+	}
+	info, err = f.Stat(t.Context(), name+"2")
 	must(t, err)
 	if !info.ModTime().Equal(at) || info.Mode().Perm() != 0o400 || read(t, f, name) != "text" {
 		t.Errorf("it was changed at %s, mode %s", info.ModTime(), info.Mode())

@@ -90,6 +90,10 @@ func TestRoundTrips(t *testing.T) {
 		ctx, name, large := t.Context(), path.Join(dir, "f"), path.Join(dir, "large")
 		put := func(name string, o files.PutOptions) error { return f.Put(ctx, name, strings.NewReader("short"), o) }
 		stat := func(name string) error { _, err := f.Stat(ctx, name); return err }
+		hundred := make([]string, 100)
+		for i := range hundred {
+			hundred[i] = name
+		}
 		for _, call := range []struct {
 			what  string
 			trips int
@@ -110,6 +114,8 @@ func TestRoundTrips(t *testing.T) {
 				return err
 			}},
 			{"open, read, close of 1 MiB", 6, func() error { _, err := files.Digest(ctx, f, large); return err }},
+			{"stamp of 100 files", 1, func() error { return f.Stamp(ctx, time.Unix(1e9, 0), hundred...) }},
+			{"stamp and describe a file", 1, func() error { _, err := files.Stamped(ctx, f, time.Unix(1e9, 0), name); return err }},
 			{"stat", 1, func() error { return stat(name) }},
 			{"list", 4, func() error { _, err := f.List(ctx, dir); return err }},
 			{"link", 2, func() error { return f.Link(ctx, name, path.Join(dir, "second")) }},

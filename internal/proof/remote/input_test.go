@@ -8,11 +8,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/app"
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -115,5 +118,41 @@ func TestProgress(t *testing.T) {
 			w.finished(id)
 			t.Logf("people saw %d", seen)
 		})
+	}
+}
+
+// A program changes inputs in place, to others of the same size, within the second in which they
+// were staged: it gives them the time that they would have then. They are results, and no others.
+func TestInputsChangedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	from := filepath.Join(w.dir, "folder")
+	if err := os.Mkdir(from, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"changed", "kept"} {
+		w.write(filepath.Join(from, name), "before")
+	}
+	for what, attempts := range map[string]int{"in the first attempt": 1, "in the second attempt": 2} {
+		spec := job.Spec{
+			System: "lab", Inputs: []job.Input{{From: from, To: "in"}, {From: w.input, To: "large"}, {From: w.small, To: "small"}},
+			Retry: &job.RetryPolicy{MaxAttempts: attempts, Backoff: job.Backoff{Base: 1}},
+			Script: fmt.Sprintf(`[ "$PAWL_ATTEMPT" = %d ] || exit 1; for f in in/changed large; do
+				t=$(stat -c %%Z $f); printf after. | dd of=$f conv=notrunc; touch -m -d @$t $f; done`, attempts),
+		}
+		ids := w.submit(spec)
+		j, err := w.Wait(t.Context(), ids[0])
+		if err != nil || j.State != job.Finished {
+			t.Fatalf("%s: %s, %v\n%s", what, j.State, err, w.history(ids[0]))
+		}
+		_, results := app.Places(&j)
+		for name, changed := range map[string]bool{"in/changed": true, "in/kept": false, "large": true, "small": false} {
+			b, err := os.ReadFile(filepath.Join(results, name))
+			if archived := err == nil; archived != changed || archived && !strings.HasPrefix(string(b), "after.") {
+				t.Errorf("%s: %s is archived: %t, %.10q", what, name, archived, b)
+			}
+		}
 	}
 }
