@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -760,83 +759,5 @@ func TestAfterMinJobAge(t *testing.T) {
 	}
 	if f, err := b.runner.Settle(t.Context(), k, p.Dir); err != nil || f.Started {
 		t.Errorf("Settle: %+v, %v", f, err)
-	}
-}
-
-// forgetful is a file system that remembers which rooms were not there, as a client of NFS does,
-// until something is made in their folder through it.
-type forgetful struct {
-	files.FS
-	absent map[string]bool
-}
-
-func (f forgetful) Open(ctx context.Context, name string) (io.ReadSeekCloser, error) {
-	if f.absent[name] {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	r, err := f.FS.Open(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) && path.Base(path.Dir(name)) == spool.Rooms {
-		f.absent[name] = true
-	}
-	return r, err
-}
-
-func (f forgetful) Put(ctx context.Context, name string, r io.Reader, o files.PutOptions) error {
-	if path.Base(path.Dir(name)) == spool.Rooms {
-		clear(f.absent)
-	}
-	return f.FS.Put(ctx, name, r, o)
-}
-
-func (f forgetful) Space(ctx context.Context, name string) (files.Space, error) {
-	return f.FS.(files.Sizer).Space(ctx, name)
-}
-
-// A node makes the room of a launch. The machine that watches may remember that it was not there.
-func TestARoomThatWasNotThere(t *testing.T) {
-	b := newBench(t, testenv.Slurm(t))
-	b.runner.FS = forgetful{b.runner.FS, map[string]bool{}}
-	k, p := b.newJob(t, "exit 3")
-	if _, _, err := b.runner.Room(t.Context(), k, 0); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("its room: %v", err)
-	}
-	h := b.launch(t, k, p)
-	var s runner.Status
-	until(t, "it is over", func() bool {
-		s = b.status(t, h)
-		return s.State != runner.Active && s.State != runner.Queued
-	})
-	if s.State != runner.Ended || s.End.Code != 3 {
-		t.Errorf("%+v", s)
-	}
-}
-
-// A run may die before it has a room: the runs after it count, and know of those before it.
-func TestARunWithoutARoom(t *testing.T) {
-	testenv.Aside(t)
-	b := newBench(t, testenv.Slurm(t))
-	dies := func(h runner.Handle, p runner.Plan) { // as run 1 does, which has its number and no more
-		touch(t, spool.NamesOf(h.Key, p.Dir, h.Token).Own("take")+".1")
-	}
-	k, p := b.newJob(t, `echo ran >>ran; [ "$(wc -l <ran)" -gt 1 ] && exit 3; exec sleep 1000`)
-	h := b.launch(t, k, p)
-	until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
-	dies(h, p)
-	b.requeue(t, idOf(t, b, h))
-	if s := b.settled(t, h); s.End == nil || s.End.Run != 2 || s.End.Code != 3 {
-		t.Errorf("%+v, with the end %+v", s, s.End)
-	}
-
-	k, p = b.newJob(t, "echo ran >>ran; exit 5")
-	h = b.launch(t, k, p)
-	if s := b.settled(t, h); s.End == nil || s.End.Code != 5 {
-		t.Errorf("%+v", s)
-	}
-	dies(h, p)
-	id := idOf(t, b, h)
-	b.requeue(t, id)
-	until(t, "it is over", func() bool { return b.do(t, "squeue", "-h", "-j", id) == "" })
-	if ran := read(p.Dir + "/ran"); ran != "ran\n" {
-		t.Errorf("what had ended by itself ran again: %q", ran)
 	}
 }

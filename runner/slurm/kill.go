@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,12 +51,12 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err == nil {
 		err = r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Taken())
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !spool.NoRoom(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, begun, _, readErr := r.taken(ctx, l)
-	if readErr != nil || !begun && spool.NoRoom(err) { // what runs can be ended without a word to later runs
-		return cmp.Or(readErr, err)
+	_, begun, _, err := r.taken(ctx, l)
+	if err != nil {
+		return err
 	}
 	if !begun || again {
 		return r.client.Cancel(ctx, l.Name, "")
@@ -165,10 +164,7 @@ func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
 	if bySlurm {
 		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
 	}
-	switch err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); {
-	case spool.NoRoom(err):
-		return r.client.Cancel(ctx, l.Name, "")
-	case err != nil:
+	if err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); err != nil {
 		return err
 	}
 	return r.client.Cancel(ctx, l.Name, "--signal=CONT --full")
@@ -199,11 +195,7 @@ func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	text := fmt.Sprintf("%s\ncode 137\nbegan 0\nended %d\nbooted %d\n%s%ssignal\nasked\nend\n", strings.Join(taken, " "),
 		ended.Unix()-began.Unix(), began.Unix(), none, none)
 	for _, name := range []string{r.RoomName(l.Key, run), path.Join(r.Dir, runner.EndName(l.Key, run))} {
-		err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{})
-		if spool.NoRoom(err) {
-			return nil // it is over all the same
-		}
-		if err != nil {
+		if err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{}); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,8 @@
 package slurm
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -230,27 +228,5 @@ func TestCancelsShareTheirQuestions(t *testing.T) {
 	t.Logf("%d looks and %d questions for ids in %s", looks, lookups, time.Since(begin))
 	if most := 1 + int(time.Since(begin)/b.runner.cfg.Soon) + 1; looks > most || lookups > n/4 {
 		t.Errorf("%d cancels: %d looks, %d at most in that time, and %d questions for ids", n, looks, most, lookups)
-	}
-}
-
-// A program that has filled the file system of its folder can be ended.
-func TestKillOnAFullDisk(t *testing.T) {
-	b := newBench(t, testenv.Slurm(t))
-	k, p := b.newJob(t, ": >up; head -c 2000000 /dev/zero >fill; : >filled; exec sleep 1000")
-	folder := path.Join(p.Dir, runner.Folder)
-	small(t, p.Dir, "size=256k")
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	h := b.launch(t, k, p)
-	until(t, "it has filled its folder", func() bool { return exists(p.Dir + "/filled") })
-	if err := os.WriteFile(folder+"/more", make([]byte, 1<<16), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("it is not full: %v", err)
-	}
-	if err := b.runner.Kill(t.Context(), h, time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if s := b.status(t, h); s.State != runner.Ended || b.Lives(t, h) {
-		t.Errorf("%+v, and it lives: %v", s, b.Lives(t, h))
 	}
 }

@@ -141,7 +141,7 @@ func (r *Runner) look(
 	if err != nil {
 		return runner.Status{State: runner.Unknown}, false, nil //nolint:nilerr // of another runner
 	}
-	if st, err = r.state(ctx, s, &l, false); err != nil {
+	if st, err = r.state(ctx, s, &l); err != nil {
 		return st, false, fmt.Errorf("probe %s: %w", h.Key, err)
 	}
 	switch {
@@ -189,8 +189,8 @@ func (r *Runner) age(hs []runner.Handle) time.Duration {
 }
 
 // state tells the state of one launch. What Slurm says of a job that waits or runs is taken as it
-// is. Of one that is over, or gone, the files tell: before it is lost, they are looked at anew.
-func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch, looked bool) (st runner.Status, err error) {
+// is. Of one that is over, or gone, the files tell.
+func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st runner.Status, err error) {
 	w, there := s.Find(l.Name)
 	r.mu.Lock()
 	news := r.begun[l.Key].After(s.At)
@@ -258,10 +258,6 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch, looke
 	if there {
 		st.Cause, st.Said = w.Cause(), l.said(w)
 	}
-	if begun && !looked {
-		r.Refresh(ctx, l.Handle)
-		return r.state(ctx, s, l, true)
-	}
 	if begun {
 		return st, nil
 	}
@@ -273,7 +269,7 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch, looke
 		}
 	}
 	switch {
-	case failed && spool.NoRoom(err):
+	case failed && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS)):
 		r.mu.Lock()
 		r.cramped[l.Token] = true
 		r.mu.Unlock()

@@ -87,16 +87,6 @@ func (s *Spool) EndOf(ctx context.Context, h runner.Handle, run int) (end *runne
 	return end, nil
 }
 
-// Refresh has a network file system look anew at the rooms, which other machines make. A client of
-// NFS remembers for up to a minute that a name was not there (nfs(5), acdirmax), unless it sees
-// that the folder has changed, as when it makes a name there. Where it cannot, nothing is lost.
-func (s *Spool) Refresh(ctx context.Context, h runner.Handle) {
-	name := path.Join(s.Dir, Rooms, ".look."+h.Token)
-	if s.FS.Put(ctx, name, strings.NewReader(""), files.PutOptions{NoSync: true}) == nil {
-		_ = s.FS.Remove(ctx, name) // an empty file of its own
-	}
-}
-
 // rooms returns the rooms of a job's launches that may be there. k is the last one.
 func (s *Spool) rooms(ctx context.Context, k runner.Key) ([]string, error) {
 	names := []string{s.RoomName(k, 0)}

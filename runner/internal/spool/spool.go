@@ -46,7 +46,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -207,11 +206,6 @@ func (s *Spool) QuickLinkOnce(ctx context.Context, m Names, kind, words, name st
 		return err
 	}
 	return unlessThere(files.QuickLink(ctx, s.FS, m.Own(kind), name))
-}
-
-// NoRoom reports whether a file system takes nothing more now.
-func NoRoom(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
 }
 
 func unlessThere(err error) error {

@@ -54,8 +54,6 @@ func says(text string) *regexp.Regexp { return regexp.MustCompile("(?i)" + text)
 // controller could not deal with it now.
 var silence = says(`unable to contact|timed out|connection|communication|socket|zero bytes|` +
 	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error|` +
-	`message (send|receive)|unexpected message|header length|message length|try again|credential|presently disabled|` +
-	`unspecified error|database|` +
 	unconfigured)
 
 // unconfigured is what Slurm's commands say that find no slurm.conf, or cannot read it. Where they

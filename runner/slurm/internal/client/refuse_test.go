@@ -56,16 +56,6 @@ func TestRefusals(t *testing.T) {
 		failed + "Unable to contact slurm controller (connect failure)": "SCHEDULER_UNAVAILABLE",
 		failed + "Zero Bytes were transmitted or received":              "SCHEDULER_UNAVAILABLE",
 		failed + "Protocol authentication error":                        "SCHEDULER_UNAVAILABLE",
-		failed + "Message receive failure":                              "SCHEDULER_UNAVAILABLE",
-		failed + "Message send failure":                                 "SCHEDULER_UNAVAILABLE",
-		failed + "Unexpected message received":                          "SCHEDULER_UNAVAILABLE",
-		failed + "Header lengths are longer than data received":         "SCHEDULER_UNAVAILABLE",
-		failed + "Insane message length":                                "SCHEDULER_UNAVAILABLE",
-		failed + "Unable to create job record, try again":               "SCHEDULER_UNAVAILABLE",
-		failed + "Error generating job credential":                      "SCHEDULER_UNAVAILABLE",
-		failed + "Requested operation is presently disabled":            "SCHEDULER_UNAVAILABLE",
-		failed + "Unspecified error":                                    "SCHEDULER_UNAVAILABLE",
-		failed + "Problem talking to database":                          "SCHEDULER_UNAVAILABLE",
 		"":                                                              "SCHEDULER_UNAVAILABLE",
 
 		// the configuration is not there, or not on a file system that is mounted

@@ -102,7 +102,7 @@ printf '%%s\n' "$me" >>$own || {
 	rm -f $own
 	exit 1
 }
-name=%[3]s$run rooms=$spool/` + spool.Rooms + `/%[3]s last=$run
+name=%[3]s$run
 
 # $clear are lines that end all that belongs to the program, of this run or the one before, on the node where they run.
 clear='n=0
@@ -162,9 +162,7 @@ if [ -e .pawl/stop.$at ]; then
 fi
 if [ -n "$before" ]; then
 	# A program that ended by itself does not run again. One that a signal ended may have been ended by Slurm, to run it
-	# again. The signal may have met the script later than its program. A run may have died before it had a room.
-	last=$((run - 1))
-	while [ $last -gt 0 ] && ! [ -s "$rooms$last" ]; do last=$((last - 1)); done
+	# again. The signal may have met the script later than its program.
 	told= word= code= signal=
 	while read -r word rest; do
 		case $word in
@@ -173,7 +171,7 @@ if [ -n "$before" ]; then
 		asked) asked=yes ;;
 		end) told=yes ;;
 		esac
-	done <"$rooms$last" 2>/dev/null
+	done <"$spool/` + spool.Rooms + `/${name%%.*}.$((run - 1))" 2>/dev/null
 	case $signal$code in yes137 | yes143) asked=yes ;; esac
 	[ -z "$asked" ] || told= asked=
 	if [ "$told" = yes ]; then
@@ -215,8 +213,6 @@ makeroom || {
 	rm -f $own
 	exit 1
 }
-# Who looks for the newest run takes the rooms one after the other: there is to be no gap.
-while [ $((last += 1)) -lt $run ]; do : >"$rooms$last"; done 2>/dev/null
 
 # Take the launch. A run after run 0 finds it taken by the first. There may be room for the name, and for no more.
 take() { true >.pawl/taken.$at; }
