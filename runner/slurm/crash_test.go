@@ -22,6 +22,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/script"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
 
 func (b bench) newJob(t *testing.T, script string) (runner.Key, runner.Plan) {
@@ -553,6 +554,59 @@ func TestNotRunAgain(t *testing.T) {
 	if s := b.status(t, h); s.State != runner.Ended || s.End.Code != 3 || s.End.Run != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A run that stops before it has a room hides none that comes after it. A program that ended by
+// itself does not run again however often Slurm tries.
+func TestARunWithoutARoom(t *testing.T) {
+	const stops = "[ $run != 1 ] || kill -9 $$\n"
+	for name, c := range map[string]struct {
+		program, before string
+		run, code       int
+	}{
+		"it was preempted":               {`[ "$(wc -l <ran)" -gt 1 ] || sleep 1000`, stops, 2, 0},
+		"it ended by itself":             {"exit 3", stops, 0, 3},
+		"it ended, and Slurm runs twice": {"exit 3", "", 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, testenv.Slurm(t))
+			b.runner.FS = scripts{b.runner.FS, func(text string) string {
+				const owned = "# $clear are lines"
+				return strings.Replace(text, owned, c.before+owned, 1)
+			}}
+			k, p := b.newJob(t, "echo ran >>ran; "+c.program)
+			h := b.launch(t, k, p)
+			id := idOf(t, b, h)
+			until(t, "it runs", func() bool { return read(p.Dir+"/ran") != "" })
+			if c.code != 0 {
+				until(t, "Slurm knows its end", func() bool { return b.over(t, id) })
+			}
+			b.requeue(t, id)
+			until(t, "the next run has stopped", func() bool { return b.over(t, id) })
+			if exists(b.runner.RoomName(k, 1)) {
+				t.Error("run 1 has a room")
+			}
+			b.requeue(t, id)
+			until(t, "Slurm knows the last end", func() bool { return b.over(t, id) })
+			if s := b.settled(t, h); s.State != runner.Ended || s.End.Run != c.run || s.End.Code != c.code {
+				t.Errorf("it is %+v, with the end %+v", s, s.End)
+			}
+			want := "ran\n"
+			if c.run > 0 {
+				want += "ran\n"
+			}
+			if got := read(p.Dir + "/ran"); got != want {
+				t.Errorf("it ran: %q", got)
+			}
+		})
+	}
+}
+
+// over reports whether Slurm says that a job is over.
+func (b bench) over(t *testing.T, id string) bool {
+	t.Helper()
+	state := strings.TrimSpace(b.do(t, "squeue", "-h", "-t", "all", "-j", id, "-o", "%T"))
+	return squeue.Row{State: state}.Phase() == squeue.Over
 }
 
 // settled returns how a launch ended whose controller was killed. A node refuses what it still

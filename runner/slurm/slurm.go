@@ -56,8 +56,9 @@
 // The script then finds its own file take.<a>.<n>.<token>, and is run 1, 2 and so on. It ends what
 // is left of the run before on the same node. It does not run a program again that ended by itself,
 // or that was killed. Only the end of the newest run counts. A script that cannot make room for its
-// end starts nothing. It removes its own file, and was no run. A launch that is to run once (see
-// [runner.Plan]) starts its program in run 0 alone.
+// end starts nothing. It removes its own file, and was no run. One that stopped before that gets an
+// empty room from the next run. A launch that is to run once (see [runner.Plan]) starts its program
+// in run 0 alone.
 package slurm
 
 import (

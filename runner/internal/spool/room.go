@@ -102,7 +102,8 @@ func (s *Spool) rooms(ctx context.Context, k runner.Key) ([]string, error) {
 	return names, err
 }
 
-// Newest returns the newest run of a launch that has a room. It is 0 also if there is none.
+// Newest returns the newest run of a launch that has a room. It is 0 also if there is none. A run
+// after run 1 makes a room for each run before it that has none, so there are no gaps.
 func (s *Spool) Newest(ctx context.Context, k runner.Key) (run int, err error) {
 	for s.Scheduled && err == nil {
 		if _, err = s.FS.Stat(ctx, s.RoomName(k, run+1)); err == nil {

@@ -162,16 +162,21 @@ if [ -e .pawl/stop.$at ]; then
 fi
 if [ -n "$before" ]; then
 	# A program that ended by itself does not run again. One that a signal ended may have been ended by Slurm, to run it
-	# again. The signal may have met the script later than its program.
-	told= word= code= signal=
-	while read -r word rest; do
-		case $word in
-		code) code=$rest ;;
-		signal) signal=yes ;;
-		asked) asked=yes ;;
-		end) told=yes ;;
-		esac
-	done <"$spool/` + spool.Rooms + `/${name%%.*}.$((run - 1))" 2>/dev/null
+	# again. The signal may have met the script later than its program. A run may have stopped before it began it: the
+	# newest that did begin it counts.
+	n=$run began= told= code= signal=
+	while [ -z "$began" ] && [ $n -gt 0 ]; do
+		n=$((n - 1))
+		while read -r word rest; do
+			case $word in
+			taken) began=yes ;;
+			code) code=$rest ;;
+			signal) signal=yes ;;
+			asked) asked=yes ;;
+			end) told=yes ;;
+			esac
+		done <"$spool/` + spool.Rooms + `/${name%%.*}.$n"
+	done 2>/dev/null
 	case $signal$code in yes137 | yes143) asked=yes ;; esac
 	[ -z "$asked" ] || told= asked=
 	if [ "$told" = yes ]; then
@@ -208,9 +213,17 @@ done 2>/dev/null <"$kills"
 
 // take are the lines that take the launch.
 const take = `
-# Make room for the end. Without it nothing is started, and this was no run.
-makeroom || {
-	rm -f $own
+# Make room for the end. Without it nothing is started, and this was no run. The runs before have rooms, too: who looks
+# for the newest stops at a gap. A run that has not made its own by now never will, and starts nothing.
+fill() {
+	n=$run
+	while [ $n -gt 1 ]; do
+		n=$((n - 1)) room=$spool/` + spool.Rooms + `/${name%.*}.$n
+		[ -e "$room" ] || true >"$room" || return
+	done
+}
+fill && makeroom || {
+	[ -e "$room" ] || rm -f $own
 	exit 1
 }
 
