@@ -225,3 +225,22 @@ func TestAnSbatchThatLies(t *testing.T) {
 		t.Errorf("%+v, %v; it ran: %v", f, err, exists(p.Dir+"/ran"))
 	}
 }
+
+// An sbatch that submits and loses the answer has submitted: the launch is found by its name.
+func TestTheAnswerIsLost(t *testing.T) {
+	testenv.Aside(t)
+	b := newBench(t, testenv.Slurm(t), wrapped(t, "sbatch", `%s "$@" >/dev/null
+		echo "sbatch: error: Batch job submission failed: Message receive failure" >&2; exit 1`))
+	k, p := b.newJob(t, "echo ran >>ran")
+	_, err := b.runner.Launch(t.Context(), k, p)
+	if tr, ok := errors.AsType[*host.Trouble](err); !ok || tr.Code != job.SchedulerUnavailable {
+		t.Fatal(err)
+	}
+	f, err := b.runner.Settle(t.Context(), k, p.Dir)
+	if err != nil || !f.Started {
+		t.Fatalf("Settle: %+v, %v", f, err)
+	}
+	if s := b.settled(t, f.Handle); s.End == nil || s.End.Code != 0 || read(p.Dir+"/ran") != "ran\n" {
+		t.Errorf("%+v, %+v; it ran: %q", s, s.End, read(p.Dir+"/ran"))
+	}
+}

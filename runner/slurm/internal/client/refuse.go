@@ -51,10 +51,15 @@ const policy = "Batch job submission failed: Job violates accounting"
 func says(text string) *regexp.Regexp { return regexp.MustCompile("(?i)" + text) }
 
 // silence matches what sbatch says when it has not heard what became of the submission, or when the
-// controller could not deal with it now.
+// controller could not deal with it now: what Slurm 22.05 says of the way to the controller, and of
+// the controller. A site's own script may refuse a job in words of its own: sbatch says that an
+// error is unspecified, after them. Alone it tells nothing of the request.
 var silence = says(`unable to contact|timed out|connection|communication|socket|zero bytes|` +
 	`temporarily|backup controller|standby|munge|authentication|authorization|protocol|not found|i/o error|` +
-	unconfigured)
+	`message (send|receive) failure|unexpected message|message length|zero length message|entire message|header length|` +
+	`(unable|failed) to connect|find an address|now in progress|broken pipe|no route to host|unreachable|` +
+	`try again|presently disabled|submissions disabled|job credential|interconnect|internal error|memory management|` +
+	`incompatible versions|^([a-z ]+: )?unspecified error$|` + unconfigured)
 
 // unconfigured is what Slurm's commands say that find no slurm.conf, or cannot read it. Where they
 // get it from the controller, that may be away.

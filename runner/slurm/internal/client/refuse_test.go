@@ -58,6 +58,41 @@ func TestRefusals(t *testing.T) {
 		failed + "Protocol authentication error":                        "SCHEDULER_UNAVAILABLE",
 		"":                                                              "SCHEDULER_UNAVAILABLE",
 
+		// what the controller or the way to it is at fault for
+		failed + "Message receive failure":                                                           "SCHEDULER_UNAVAILABLE",
+		failed + "Message send failure":                                                              "SCHEDULER_UNAVAILABLE",
+		failed + "Unexpected message received":                                                       "SCHEDULER_UNAVAILABLE",
+		failed + "Insane message length":                                                             "SCHEDULER_UNAVAILABLE",
+		failed + "Received zero length message":                                                      "SCHEDULER_UNAVAILABLE",
+		failed + "Received message length < 0":                                                       "SCHEDULER_UNAVAILABLE",
+		failed + "Failed to send entire message":                                                     "SCHEDULER_UNAVAILABLE",
+		failed + "Header lengths are longer than data received":                                      "SCHEDULER_UNAVAILABLE",
+		failed + "Memory management error":                                                           "SCHEDULER_UNAVAILABLE",
+		failed + "Incompatible versions of client and server code":                                   "SCHEDULER_UNAVAILABLE",
+		failed + "Can't find an address, check slurm.conf":                                           "SCHEDULER_UNAVAILABLE",
+		failed + "Unable to connect to database":                                                     "SCHEDULER_UNAVAILABLE",
+		failed + "Failed to open authentication public key":                                          "SCHEDULER_UNAVAILABLE",
+		failed + "Failed to connect to authentication agent":                                         "SCHEDULER_UNAVAILABLE",
+		failed + "Slurm backup controller in standby mode":                                           "SCHEDULER_UNAVAILABLE",
+		failed + "I/O error writing script/environment to file":                                      "SCHEDULER_UNAVAILABLE",
+		failed + "Unable to create job record, try again":                                            "SCHEDULER_UNAVAILABLE",
+		failed + "Error generating job credential":                                                   "SCHEDULER_UNAVAILABLE",
+		failed + "Error configuring interconnect":                                                    "SCHEDULER_UNAVAILABLE",
+		failed + "Requested operation is presently disabled":                                         "SCHEDULER_UNAVAILABLE",
+		failed + "System submissions disabled":                                                       "SCHEDULER_UNAVAILABLE",
+		failed + "Slurm internal error, contact system administrator":                                "SCHEDULER_UNAVAILABLE",
+		failed + "Controller is in standby mode, try a different controller":                         "SCHEDULER_UNAVAILABLE",
+		failed + "Job update not available right now, the DB index is being set, try again in a bit": "SCHEDULER_UNAVAILABLE",
+		failed + "Operation now in progress":                                                         "SCHEDULER_UNAVAILABLE",
+		failed + "No route to host":                                                                  "SCHEDULER_UNAVAILABLE",
+		failed + "Network is unreachable":                                                            "SCHEDULER_UNAVAILABLE",
+		failed + "Broken pipe":                                                                       "SCHEDULER_UNAVAILABLE",
+
+		// A site's own script refuses in words of its own, and sbatch adds these. Alone they say nothing.
+		failed + "Unspecified error": "SCHEDULER_UNAVAILABLE",
+		"sbatch: error: Name an account with --account; " + failed + "Unspecified error": "options",
+		"sbatch: error: Jobs of yours are small; " + failed + "Unspecified error":        "-",
+
 		// the configuration is not there, or not on a file system that is mounted
 		"sbatch: error: fetch_config: DNS SRV lookup failed; " +
 			"sbatch: error: _establish_config_source: failed to fetch config; " +
