@@ -41,7 +41,7 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spoo
 	if s == nil {
 		s = &squeue.Snapshot{}
 	}
-	r.accounted(ctx, func() (open bool) {
+	r.book.Decide(ctx, func() (open bool) {
 		for i, e := range ends {
 			t, _ := taken[i].Taker()
 			at, _ := placeOf(t)
@@ -57,22 +57,21 @@ func (r *Runner) undecided(ctx context.Context, ends []*runner.End, taken []spoo
 	return all, ctx.Err()
 }
 
-// accounted decides something. If that is open until Slurm's accounting tells more, that is asked,
-// and it decides again.
-func (r *Runner) accounted(ctx context.Context, decide func() (open bool)) {
-	if decide() {
-		r.book.Refresh(ctx)
-		decide()
-	}
-}
-
 // early reports whether Slurm may yet tell why an end came: it has answered nothing since the end,
 // or takes the job for one that runs. It waits without bound for one that Slurm has begun anew
-// since then: its script has not said so yet, or that is not seen yet on a network file system.
+// since then, and some time when that is over, too: its script has not said so yet, or that is not
+// seen yet on a network file system.
 func (r *Runner) early(s *squeue.Snapshot, e *runner.End, name string) bool {
 	w, there := s.Find(name)
-	runs := there && w.Phase() == squeue.Runs
-	return doubtful(e) && (!s.At.After(e.Ended) || runs && (time.Since(e.Ended) < r.doubt || w.Start.After(e.Ended)))
+	anew := there && w.Start.After(e.Ended)
+	switch {
+	case !doubtful(e) || !s.At.After(e.Ended):
+		return doubtful(e)
+	case anew && w.Phase() == squeue.Over && w.Nodes != "": // it has none if it was canceled while it waited
+		late, _ := r.queue.Late(name)
+		return late
+	}
+	return there && w.Phase() == squeue.Runs && (anew || time.Since(e.Ended) < r.doubt)
 }
 
 // Test implements [runner.Tested]. It asks squeue, or has sbatch say whether it would take a job.
@@ -118,7 +117,7 @@ func (r *Runner) probe(ctx context.Context, hs []runner.Handle) ([]runner.Status
 	away := err != nil && time.Since(s.At) > 3*r.cfg.Interval
 	var failed error
 	var left []bool // whether each is open, the second time
-	r.accounted(ctx, func() (open bool) {
+	r.book.Decide(ctx, func() (open bool) {
 		was := left
 		left = make([]bool, len(hs))
 		for i, h := range hs {
@@ -259,6 +258,13 @@ func (r *Runner) state(ctx context.Context, s *squeue.Snapshot, l *launch) (st r
 		st.Cause, st.Said = w.Cause(), l.said(w)
 	}
 	if begun {
+		switch late, first := r.queue.Late(l.Name); {
+		case first:
+			r.Renew(ctx, l.Token)
+			return r.state(ctx, s, l)
+		case late:
+			st = runner.Status{State: runner.Active, Reason: "Slurm job " + l.ID + " is over, and its end is not seen yet"}
+		}
 		return st, nil
 	}
 	m, err := spool.NewNames(l.Key, l.Dir)

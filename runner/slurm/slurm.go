@@ -146,6 +146,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	})
 	r.client.Sh, r.client.Patience = r.Sh, c.Patience
 	r.queue.Ask, r.queue.Earlier = r.client.Queue, rate.NewLimiter(rate.Every(c.Interval/2), 3)
+	r.queue.Unseen = squeue.Unseen
 	r.book.Ask, r.book.Interval, r.book.Delay, r.book.Log = r.client.Accounts, c.Interval, maxDoubt, r.Log
 	if err := r.Make(ctx); err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ func newBench(t *testing.T, s *testenv.Scheduler, env ...string) bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.queue.Unseen = 0 // all is on this machine
 	return bench{runnertest.Bench{
 		Runner: r, Host: h, Work: t.TempDir(), Spool: spool, Lives: lives(r), Rounds: rounds,
 	}, r, s}

@@ -52,6 +52,14 @@ func parse(name string, content []byte) (Words, *runner.End, error) {
 	return taken, &end, nil
 }
 
+// Renew has a network file system look at the folder of rooms anew: a client of NFS does where it
+// has changed a folder itself. token is that of a launch.
+func (s *Spool) Renew(ctx context.Context, token string) {
+	name := path.Join(s.Dir, Rooms, token)
+	_ = s.FS.Put(ctx, name, strings.NewReader(""), files.PutOptions{NoSync: true})
+	_ = s.FS.Remove(ctx, name)
+}
+
 // Roomed returns who took a run of a launch, if it has a room: its program was started. If not, or
 // if the room was cut by a power failure or by somebody, what is in the job's folder tells.
 func (s *Spool) Roomed(ctx context.Context, k runner.Key, run int) (t Taker, ok bool, err error) {

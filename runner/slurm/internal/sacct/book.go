@@ -73,6 +73,14 @@ func (b *Book) Find(name string, submitted time.Time, patience time.Duration) (r
 	return w.record, w.found, open && (patience == 0 || now.Sub(w.since) < patience)
 }
 
+// Decide decides something. If that is open until accounting tells more, it asks, and decides again.
+func (b *Book) Decide(ctx context.Context, decide func() (open bool)) {
+	if decide() {
+		b.Refresh(ctx)
+		decide()
+	}
+}
+
 // Refresh asks about the jobs that Find has told nothing of yet, by one query. It does not ask
 // again within [Book.Interval].
 func (b *Book) Refresh(ctx context.Context) {

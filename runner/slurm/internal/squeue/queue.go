@@ -2,6 +2,7 @@ package squeue
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -16,17 +17,27 @@ type Snapshot struct {
 	missed map[string]int
 }
 
+// Unseen is how long the end of a job may not be seen after it is known to be over. Nodes write it
+// through other clients of a network file system, and one of NFS remembers for a minute (acdirmax)
+// what it has not found in a folder.
+const Unseen = 90 * time.Second
+
 // A Queue asks squeue for all who want to know, as rarely as they allow.
 type Queue struct {
 	Ask     func(ctx context.Context) (Answer, error)
 	Earlier *rate.Limiter // of answers that somebody has before their time
+	Unseen  time.Duration // see [Unseen]
 
 	mu     sync.Mutex
-	last   *Snapshot     // guarded by mu: the newest good answer; nil: there is none
-	err    error         // guarded by mu: of the newest answer
-	tried  time.Time     // guarded by mu: when that was asked for
-	asking chan struct{} // guarded by mu: closed when it is answered; nil: nobody asks
+	last   *Snapshot         // guarded by mu: the newest good answer; nil: there is none
+	err    error             // guarded by mu: of the newest answer
+	tried  time.Time         // guarded by mu: when that was asked for
+	asking chan struct{}     // guarded by mu: closed when it is answered; nil: nobody asks
+	over   map[string]*since // guarded by mu, by name: jobs that are over
 }
+
+// A since is when somebody asked about a job that is over, first and last.
+type since struct{ first, last time.Time }
 
 // Last returns the newest good answer; nil: there is none.
 func (q *Queue) Last() *Snapshot {
@@ -69,6 +80,24 @@ func (q *Queue) Look(ctx context.Context, age time.Duration) (*Snapshot, error) 
 	}
 }
 
+// Late reports whether a job that is over may have an end that is not seen yet. It may from the first
+// call on, by the clock of this machine. first: this is that call.
+func (q *Queue) Late(name string) (late, first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.over == nil {
+		q.over = map[string]*since{}
+	}
+	now := time.Now()
+	w := q.over[name]
+	if first = w == nil; first {
+		w = &since{first: now}
+		q.over[name] = w
+	}
+	w.last = now
+	return now.Sub(w.first) < q.Unseen, first
+}
+
 // refresh asks once.
 func (q *Queue) refresh(ctx context.Context, asking chan struct{}) {
 	at := time.Now()
@@ -77,6 +106,10 @@ func (q *Queue) refresh(ctx context.Context, asking chan struct{}) {
 	defer q.mu.Unlock()
 	q.err, q.tried, q.asking = err, at, nil
 	if err == nil {
+		maps.DeleteFunc(q.over, func(name string, w *since) bool {
+			row, there := a.Find(name) // it may have begun anew
+			return there && row.Phase() != Over || at.Sub(w.last) > time.Hour
+		})
 		q.last = &Snapshot{a, at, q.counted(a)}
 	}
 	close(asking)

@@ -47,3 +47,26 @@ func TestQueueIsAskedRarely(t *testing.T) {
 		}
 	}
 }
+
+// A job is late from the first call on. One that runs again begins anew.
+func TestLate(t *testing.T) {
+	state := "COMPLETED"
+	q := Queue{Unseen: time.Hour, Ask: func(context.Context) (Answer, error) {
+		return Answer{rows: map[string]Row{"T": {State: state}}}, nil
+	}}
+	is := func(wantLate, wantFirst bool) {
+		t.Helper()
+		if _, err := q.Look(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if late, first := q.Late("T"); late != wantLate || first != wantFirst {
+			t.Errorf("late %t, first %t", late, first)
+		}
+	}
+	is(true, true)
+	is(true, false)
+	state = "RUNNING"
+	is(true, true)
+	q.Unseen, state = 0, "COMPLETED"
+	is(false, false)
+}
