@@ -275,7 +275,7 @@ func (s scripts) Space(ctx context.Context, name string) (files.Space, error) {
 func TestNoRoomForTheEnd(t *testing.T) {
 	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
-	full := path.Join(b.Spool, spool.Rooms) // only that: answers of Slurm's commands go to the spool, too
+	full := path.Join(b.Spool, spool.Rooms)
 	small(t, full, "size=1m")
 	if err := os.WriteFile(full+"/fill", make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("it is not full: %v", err)

@@ -33,7 +33,7 @@ func (r *Runner) Kill(ctx context.Context, h runner.Handle, grace time.Duration)
 	return nil
 }
 
-func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error {
+func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) (err error) {
 	m, err := spool.NewNames(l.Key, l.Dir)
 	if err != nil {
 		return err
@@ -51,16 +51,21 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 	if err == nil {
 		err = r.LinkOnce(ctx, m, "settle", "revoked "+m.Token, m.Taken())
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	_, begun, _, unknown := r.taken(ctx, l)
+	full := begun && spool.NoRoom(err)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !full:
 		return err
-	}
-	_, begun, _, err := r.taken(ctx, l)
-	if err != nil {
-		return err
-	}
-	if !begun || again {
+	case unknown != nil:
+		return unknown
+	case !begun || again:
 		return r.client.Cancel(ctx, l.Name, "")
 	}
+	defer func() {
+		if full && err == nil { // no file says so: that there is no later run Slurm sees to
+			err = r.client.Cancel(ctx, l.Name, "")
+		}
+	}()
 	s, err := r.queue.Look(ctx, r.cfg.Soon)
 	if err != nil {
 		return err
@@ -101,7 +106,6 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) error
 		}
 		select {
 		case <-time.After(min(wait, max(time.Millisecond, time.Until(forced)))):
-		case <-time.After(wait):
 		case <-ctx.Done():
 			return job.Errorf(job.Unavailable, "Slurm job %s is still alive: %w", l.ID, ctx.Err())
 		}
@@ -145,9 +149,9 @@ func (r *Runner) again(ctx context.Context, l *launch) (bool, error) {
 	return there && w.Phase() == squeue.Waits, nil
 }
 
-// force has a launch end by force: by its script, or by Slurm.
+// force has a launch end by force: by its script, or by Slurm, which needs no room for that.
 func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
-	order := ""
+	signal := "KILL"
 	if !bySlurm {
 		run, err := r.Newest(ctx, l.Key)
 		if err != nil {
@@ -157,21 +161,24 @@ func (r *Runner) force(ctx context.Context, l *launch, bySlurm bool) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		t, _ := taken.Taker()
-		bySlurm = len(t.Rest) > 5 && t.Rest[5] == script.BySlurm
-		order = script.Order(r.RoomName(l.Key, run))
+		if t, _ := taken.Taker(); len(t.Rest) < 6 || t.Rest[5] != script.BySlurm {
+			room := r.RoomName(l.Key, run)
+			err = r.FS.Put(ctx, script.Order(room), strings.NewReader(""), files.PutOptions{})
+			if spool.NoRoom(err) { // a second name needs none
+				err = files.QuickLink(ctx, r.FS, room, script.Order(room))
+			}
+			if err == nil || errors.Is(err, fs.ErrExist) {
+				signal = "CONT"
+			} else if !spool.NoRoom(err) {
+				return err
+			}
+		}
 	}
-	if bySlurm {
-		return r.client.Cancel(ctx, l.Name, "--signal=KILL --full")
-	}
-	if err := r.FS.Put(ctx, order, strings.NewReader(""), files.PutOptions{}); err != nil {
-		return err
-	}
-	return r.client.Cancel(ctx, l.Name, "--signal=CONT --full")
+	return r.client.Cancel(ctx, l.Name, "--signal="+signal+" --full")
 }
 
 // tell tells the end of a launch whose script was killed with its program. If it had told the end
-// itself, that stands.
+// itself, that stands. Where there is no room for it, it is lost.
 func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	run, err := r.Newest(ctx, l.Key)
 	if err != nil {
@@ -195,7 +202,7 @@ func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	text := fmt.Sprintf("%s\ncode 137\nbegan 0\nended %d\nbooted %d\n%s%ssignal\nasked\nend\n", strings.Join(taken, " "),
 		ended.Unix()-began.Unix(), began.Unix(), none, none)
 	for _, name := range []string{r.RoomName(l.Key, run), path.Join(r.Dir, runner.EndName(l.Key, run))} {
-		if err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{}); err != nil {
+		if err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{}); err != nil && !spool.NoRoom(err) {
 			return err
 		}
 	}

@@ -10,14 +10,21 @@ import (
 	"github.com/pawl-jobs/pawl/host"
 )
 
+// memory is a folder in memory. What a script prints goes there, as the disk may be full.
+const memory = "/dev/shm"
+
 // Sh runs a script on the host, and returns what it printed. Where the host is no [host.Shell], all
-// users of the machine can read the script meanwhile.
+// users of the machine can read both meanwhile.
 func (s *Spool) Sh(ctx context.Context, script string) (string, error) {
 	if sh := s.Shell(); sh != nil {
 		out, _, err := sh.Run(ctx, script, nil)
 		return string(out), err
 	}
-	name := path.Join(s.Dir, "."+rand.Text())
+	dir := memory
+	if _, err := s.FS.Stat(ctx, dir); err != nil || s.full(ctx, dir) {
+		dir = s.Dir
+	}
+	name := path.Join(dir, "."+rand.Text())
 	p, err := s.Host.Start(ctx, host.Command{
 		Argv: []string{"/bin/sh", "-c", script}, Dir: "/", Stdout: name, Stderr: name + ".err",
 	})

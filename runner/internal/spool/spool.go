@@ -46,6 +46,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pawl-jobs/pawl/files"
@@ -308,6 +309,11 @@ func (s *Spool) GaveUp(ctx context.Context, h runner.Handle, dir, boot, said str
 		why = runner.GaveUp + strings.ToValidUTF8(why[:min(len(why), 250)], "")
 	}
 	return &runner.End{Key: h.Key, Token: h.Token, Boot: boot, Code: 126, Ended: time.Now().UTC(), NotStarted: why}
+}
+
+// NoRoom reports whether an error says that a file system takes nothing more of the account.
+func NoRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
 }
 
 // full reports whether the file system of a folder takes nothing.

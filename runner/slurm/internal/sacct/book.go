@@ -73,7 +73,8 @@ func (b *Book) Find(name string, submitted time.Time, patience time.Duration) (r
 	return w.record, w.found, open && (patience == 0 || now.Sub(w.since) < patience)
 }
 
-// Decide decides something. If that is open until accounting tells more, it asks, and decides again.
+// Decide decides something. If that is open until accounting tells more, that is asked, and it
+// decides again.
 func (b *Book) Decide(ctx context.Context, decide func() (open bool)) {
 	if decide() {
 		b.Refresh(ctx)

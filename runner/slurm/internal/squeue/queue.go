@@ -80,8 +80,8 @@ func (q *Queue) Look(ctx context.Context, age time.Duration) (*Snapshot, error) 
 	}
 }
 
-// Late reports whether a job that is over may have an end that is not seen yet. It may from the first
-// call on, by the clock of this machine. first: this is that call.
+// Late reports whether a job that is over may have an end that is not seen yet: for [Unseen] from
+// the first call on, by the clock of this machine. first: this is that call.
 func (q *Queue) Late(name string) (late, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
