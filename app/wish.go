@@ -103,12 +103,12 @@ func by(j *job.Job) string {
 // failed shows in the history that a wish was not carried out, once for each reason.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
 	said := "cannot " + what + " the program: " + err.Error()
-	if ctx.Err() != nil || said == w.row.Message {
-		return nil
+	if ctx.Err() == nil && said != w.row.Message {
+		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
+		_, err = x.record(ctx, w, w.progress, said)
+		return err
 	}
-	x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
-	_, err = x.record(ctx, w, w.progress, said)
-	return err
+	return nil
 }
 
 // The time of a program counts by the clock of its host, from the start of its launch, without the

@@ -30,6 +30,7 @@ var unpointed = map[string]string{
 	"launchByFiles Put":    "a file of a random name that nobody else reads",
 	"expectShell Put":      "a file of its launch, which is not armed yet",
 	"note Write":           "the same words, written again by the next launch",
+	"force QuickLink":      "an order that the next kill gives again",
 	"settle Write":         "a file of a random name that nobody else reads",
 	"try Remove":           "the sweep does it as well",
 	"publish Put":          "in a folder that goes as a whole, before the manifest has its name",
