@@ -31,6 +31,8 @@ var unpointed = map[string]string{
 	"expectShell Put":      "a file of its launch, which is not armed yet",
 	"note Write":           "the same words, written again by the next launch",
 	"force QuickLink":      "an order that the next kill gives again",
+	"Renew Put":            "an empty file of a name that nobody else reads",
+	"Renew Remove":         "an empty file of a name that nobody else reads",
 	"settle Write":         "a file of a random name that nobody else reads",
 	"try Remove":           "the sweep does it as well",
 	"publish Put":          "in a folder that goes as a whole, before the manifest has its name",
