@@ -401,9 +401,11 @@ func (h *Host) learn(s *shell) (f facts, err error) {
 	PATH=$pawl_path; return $1; }
 pawl_setsid=$(pawl_tool setsid) pawl_cat=$(pawl_tool cat) pawl_head=$(pawl_tool head)
 pawl_id=$(pawl_tool id) pawl_xargs=$(pawl_tool xargs)
-pawl_missing=; for pawl_t in `+strings.Join(script.Tools(), " ")+`; do
+pawl_missing= pawl_bare=; for pawl_t in `+strings.Join(script.Tools(), " ")+`; do
+	command -v "$pawl_t" >/dev/null || pawl_bare=yes
 	pawl_tool "$pawl_t" >/dev/null || pawl_missing="$pawl_missing $pawl_t"
 done
+[ -z "$pawl_bare" ] || PATH=${PATH:+$PATH:}/usr/bin:/bin:/usr/local/bin # behind what the account has
 [ -r /proc/self/stat ] || pawl_missing="$pawl_missing /proc"
 pawl_is() { s=; while read -r l; do s="$s $l"; done <"/proc/$1/stat"; s=${s##*") "}; set -- "$2" $s
 	[ "$1" = "${21}" ]; } 2>/dev/null
