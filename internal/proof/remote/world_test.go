@@ -316,7 +316,8 @@ func (w *world) empty(work string) {
 		left = nil
 		for _, top := range []string{"work", "ends"} {
 			err := filepath.WalkDir(filepath.Join(work, top), func(name string, d fs.DirEntry, err error) error {
-				if err == nil && !d.IsDir() && d.Name() != host.Bell && d.Name() != ".reserve" {
+				own := d == nil || d.Name() == host.Bell || d.Name() == ".reserve" || strings.HasPrefix(d.Name(), ".machine.")
+				if err == nil && !d.IsDir() && !own { // what is there for all jobs stays
 					left = append(left, name)
 				}
 				return nil // it may just have been removed
