@@ -137,7 +137,7 @@ func (k *Kind) stageInputs(ctx context.Context, s *program, _ recorder) engine.O
 	defer done()
 	g := &stager{Kind: k, program: s, list: stagedFiles{}, move: move}
 	g.aside.Aside = path.Join(s.dir, runner.Folder)
-	g.past = time.Now().Add(-24 * time.Hour).Truncate(time.Second) // clocks differ by less, and nobody clears it away as old
+	g.past = time.Now().Add(-24 * time.Hour).Truncate(time.Second) // clocks differ by less, and nobody thinks it old
 	if s.atOnce() {
 		if g.fill(ctx) {
 			crash.At("stage.filled")

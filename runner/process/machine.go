@@ -64,6 +64,6 @@ func (r *Runner) here(ctx context.Context, boot string) error {
 		r.past.Store(pair{boot, now}, true)
 		return nil
 	}
-	return job.Errorf(job.Unavailable, "%w: on %s, and this is %s. It goes on when that one is reached: have the address name "+
-		"one machine. If it is gone for good, remove %s", errElsewhere, was[0], strings.Fields(is)[0], r.machineOf(boot))
+	return job.Errorf(job.Unavailable, "%w: on %s, and this is %s. It goes on when that one is reached: have the address "+
+		"name one machine. If it is gone for good, remove %s", errElsewhere, was[0], strings.Fields(is)[0], r.machineOf(boot))
 }

@@ -68,16 +68,16 @@ func (s *Store) inTransaction(ctx context.Context, query Query, statement string
 	text, err := query(ctx, s.sql(statement), append([]any{s.id}, args...)...)
 	switch code := codeOf(err); {
 	case code == codeNoSchema || code == codeUndefinedTable || code == codeUndefinedFunction:
-		return "", job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the database "+
-			"of the service: %w", s.o.Schema, err)
+		return "", job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the "+
+			"database of the service: %w", s.o.Schema, err)
 	case code == codeReadOnly:
 		return "", job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, "+
 			"on the primary: %w", err)
 	case err != nil:
 		return "", classify(err)
 	case text == "":
-		return "", job.Errorf(job.Invalid, "the database of the transaction has jobs of its own in schema %s: begin it in the "+
-			"database of the service", s.o.Schema)
+		return "", job.Errorf(job.Invalid, "the database of the transaction has jobs of its own in schema %s: begin it in "+
+			"the database of the service", s.o.Schema)
 	}
 	return text, nil
 }
