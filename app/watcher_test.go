@@ -357,6 +357,10 @@ func TestSpool(t *testing.T) {
 	})
 }
 
+// asleep starts a sleep that goes on beside its program, and waits until the shell's copy has become
+// it: until then it is found by the name of the shell.
+const asleep = `sleep 1000 & until read -r name <"/proc/$!/comm" && [ "$name" = sleep ]; do :; done; `
+
 // Two systems may have one account, and so do two services: then they have one spool.
 func TestSpoolOfSeveralWatches(t *testing.T) {
 	t.Run("the end is for the watch of the job", func(t *testing.T) {
@@ -377,7 +381,7 @@ func TestSpoolOfSeveralWatches(t *testing.T) {
 			p.on(blind{p.Local.Host, events})
 		})
 		child := filepath.Join(h.dir, "child")
-		id := h.submit(scripted(`sleep 1000 & echo $! >"$0"`, child))
+		id := h.submit(scripted(asleep+`echo $! >"$0"`, child))
 		h.await("the other watch", looked)
 		select {
 		case events <- host.Event{Overflow: true}:
@@ -425,7 +429,7 @@ func (d *dim) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, e
 // An end counts only when it is known that nothing of the program is alive.
 func TestEndThatCannotBeLookedAt(t *testing.T) {
 	h := open(t, deaf, func(p *parts) { p.Local.Runner, p.Look = &dim{Runner: p.Local.Runner}, time.Second })
-	j := h.end(h.submit(shell(`sleep 1000 & exit 0`)))
+	j := h.end(h.submit(shell(asleep + `exit 0`)))
 	if got := h.history(j.ID); !strings.Contains(got, "it left processes behind, which were ended: sleep") {
 		t.Errorf("%s\n%s", j.State, got)
 	}
