@@ -357,8 +357,8 @@ func TestSpool(t *testing.T) {
 	})
 }
 
-// asleep starts a sleep that goes on beside its program, and waits until the shell's copy has become
-// it: until then it is found by the name of the shell.
+// asleep starts a sleep that goes on beside its program, and waits until the shell's copy has
+// become it: until then it is found by the name of the shell.
 const asleep = `sleep 1000 & until read -r name <"/proc/$!/comm" && [ "$name" = sleep ]; do :; done; `
 
 // Two systems may have one account, and so do two services: then they have one spool.
