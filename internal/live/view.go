@@ -242,6 +242,7 @@ func (v *View) Write(p []byte) (int, error) {
 	}
 	if v.cfg.Size == nil || v.closed {
 		_, err := v.cfg.Out.Write(text)
+		v.keep(err)
 		return len(p), err
 	}
 	v.touch()
@@ -303,6 +304,13 @@ func (v *View) Close() error {
 	}
 	v.mu.Unlock()
 	<-v.done
+	return v.err
+}
+
+// Err returns the first error of writing.
+func (v *View) Err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	return v.err
 }
 

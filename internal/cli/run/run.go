@@ -149,8 +149,11 @@ func (r *run) away() bool { return r.server != nil && !r.server.Here() }
 func (r *run) do(ctx context.Context) error {
 	terminal, release := live.Terminal(os.Stdin, os.Stdout)
 	defer release()
-	if term.Quiet(r.cmd) {
+	switch {
+	case term.Quiet(r.cmd):
 		terminal = live.Config{Out: io.Discard}
+	case terminal.Size == nil:
+		terminal.Out = r.cmd.OutOrStdout()
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -2,9 +2,11 @@ package term
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -29,6 +31,24 @@ func (d *duration) Set(text string) error {
 func DurationVar(cmd *cobra.Command, d *time.Duration, name string, value time.Duration, usage string) {
 	*d = value
 	cmd.Flags().Var((*duration)(d), name, usage)
+}
+
+// emptyMeans are flags that mean something when they are empty: not what the environment says.
+var emptyMeans = []string{"server", "db"}
+
+// checkEmpty refuses flags for texts that were given empty. They would count as not given, which is
+// seldom what was meant: often a variable of a script is not set.
+func checkEmpty(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.Type() == "string" && f.Value.String() == ""
+		if list, is := f.Value.(pflag.SliceValue); is {
+			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+		}
+		if empty && err == nil && !slices.Contains(emptyMeans, f.Name) {
+			err = Usagef("--%s is empty: give it a value, or leave it out; see %s --help", f.Name, cmd.CommandPath())
+		}
+	})
+	return err
 }
 
 // CheckRange is a usage error unless low <= value <= high.
