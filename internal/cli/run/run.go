@@ -190,7 +190,7 @@ func (r *run) do(ctx context.Context) error {
 			}
 		}
 		if r.file != nil {
-			fmt.Fprintln(r.view, "stopped before an answer said what was submitted; the same command goes on with it")
+			fmt.Fprintln(r.view, "stopped before an answer said what was submitted;", r.again(), "goes on with it")
 		}
 		return cmp.Or[error](r.view.Close(), term.Exit(term.ExitLeft))
 	}
@@ -268,7 +268,11 @@ func (r *run) tellWait() {
 
 // takePlace gets to know the jobs at a new attachment.
 func (r *run) takePlace(ctx context.Context, s *attachment) error {
-	r.view.Elsewhere(s.node == nil)
+	who := ""
+	if s.node == nil {
+		who = s.Who()
+	}
+	r.view.Elsewhere(who, r.again())
 	err := error(nil)
 	if r.order == nil {
 		err = r.submit(ctx, s)
