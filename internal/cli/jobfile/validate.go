@@ -227,6 +227,11 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 			})
 		}
 	}
+	problems = append(problems, s.Clashes(func(in job.Input) bool {
+		from, err := place(in.From)
+		info, notThere := os.Stat(from)
+		return err == nil && notThere == nil && !info.IsDir()
+	})...)
 	if a := s.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {
 		to, err := place(a.To)
 		if err == nil {
