@@ -37,6 +37,9 @@ archives can be made. What another job of the file archives may be missing, and 
 find when its time comes which has an order, not_before or delay. It prints a line for each job, or
 everything that is wrong. Nothing is submitted, made or changed.
 
+It asks no service: queues, systems and policies are not looked at. Whether they are there, and give a
+job what it asks for, is checked when it is submitted.
+
 ` + Rule + `
 
 Exit codes: 0 all is well, 2 something is wrong.`,
