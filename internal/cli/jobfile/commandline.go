@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -110,6 +111,9 @@ func (c *CommandLine) File(command []string, use Use) (File, error) {
 		command = append([]string{"sh", "-c", `cd "$0" && exec "$@"`, folder}, command...)
 	}
 	for i, word := range command {
+		if !utf8.ValidString(word) { // JSON would make something else of it
+			return wrong("%q is not text in UTF-8: write it to a file and pass that as an input", word)
+		}
 		command[i] = strings.ReplaceAll(word, "${", "$${") // nothing in it is for Pawl
 	}
 	fields := map[string]any{"command": command}
@@ -134,6 +138,10 @@ func (c *CommandLine) File(command []string, use Use) (File, error) {
 			k, v, ok := strings.Cut(p, "=")
 			if !ok && field == "env" {
 				v, ok = os.LookupEnv(k)
+			}
+			if !utf8.ValidString(v) {
+				return wrong("the value of --%s %s is not text in UTF-8: write it to a file and pass that as an input",
+					strings.TrimSuffix(field, "s"), k)
 			}
 			if !ok {
 				return wrong("--%s %s has no value: write %s=…", strings.TrimSuffix(field, "s"), k, k)

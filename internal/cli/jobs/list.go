@@ -143,7 +143,11 @@ func (c *choice) filter() (job.Filter, error) {
 		return nil, err
 	}
 	if c.name != "" {
-		f = f.And("name", job.Is, c.name)
+		named := job.Filter{{Field: "name", Op: job.Is, Values: []string{c.name}}}
+		if named, err = job.ParseFilter(named.String(), time.Now()); err != nil {
+			return nil, term.Usagef("--name: %w", err)
+		}
+		f = append(f, named...)
 	}
 	known := make([]job.State, len(c.states))
 	for i, s := range c.states {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,19 +34,31 @@ func DurationVar(cmd *cobra.Command, d *time.Duration, name string, value time.D
 	cmd.Flags().Var((*duration)(d), name, usage)
 }
 
-// emptyMeans are flags that mean something when they are empty: not what the environment says.
-var emptyMeans = []string{"server", "db"}
+var (
+	// emptyMeans are flags that mean something when they are empty: not what the environment says.
+	emptyMeans = []string{"server", "db"}
+	// pathFlags take the paths of files here, which may be any bytes.
+	pathFlags = []string{"dir", "token-file", "file", "config", "ssh-config"}
+)
 
-// checkEmpty refuses flags for texts that were given empty. They would count as not given, which is
-// seldom what was meant: often a variable of a script is not set.
-func checkEmpty(cmd *cobra.Command) (err error) {
+// checkTexts refuses flags for texts that were given empty, or are no text. Empty would count as
+// not given, which is seldom what was meant: often a variable of a script is not set. What is not
+// UTF-8 would become something else in JSON.
+func checkTexts(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		empty := f.Value.Type() == "string" && f.Value.String() == ""
+		values := []string{f.Value.String()}
 		if list, is := f.Value.(pflag.SliceValue); is {
-			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+			values = list.GetSlice()
+		} else if f.Value.Type() != "string" {
+			return
 		}
-		if empty && err == nil && !slices.Contains(emptyMeans, f.Name) {
+		mixed := slices.IndexFunc(values, func(v string) bool { return !utf8.ValidString(v) })
+		switch {
+		case err != nil:
+		case (len(values) == 0 || slices.Contains(values, "")) && !slices.Contains(emptyMeans, f.Name):
 			err = Usagef("--%s is empty: give it a value, or leave it out; see %s --help", f.Name, cmd.CommandPath())
+		case mixed >= 0 && !slices.Contains(pathFlags, f.Name):
+			err = Usagef("--%s %q is not text: give it in UTF-8", f.Name, values[mixed])
 		}
 	})
 	return err
