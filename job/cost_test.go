@@ -98,7 +98,7 @@ func TestInputsInPlaceAmongMany(t *testing.T) {
 	}
 	s.Inputs[7].To = "d1/below"
 	wrong, ok := errors.AsType[*job.SpecError](s.Validate())
-	if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != "inputs[1].in_place" {
+	if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Path != "inputs[7].to" {
 		t.Errorf("%+v", wrong)
 	}
 }

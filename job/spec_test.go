@@ -291,6 +291,25 @@ func TestValidate(t *testing.T) {
 			{"inputs[0].to", "stdout", "is the target of stdout too", "give another path"},
 			{"inputs[1].to", "log", "is the target of stderr too", "give another path"},
 		}},
+		{"names in what is no folder", app(func(s *job.Spec) {
+			s.Stdout, s.Stderr = "log", "log/err"
+			s.Inputs = []job.Input{
+				{From: "a", To: "log/in/a"}, {From: "https://x/b"}, {From: "c", To: "b/c"},
+				{From: "d", To: "d/d", SHA256: strings.Repeat("0", 64)}, {From: "e", To: "d/./d//e"}, {From: "f", To: "d/f"},
+				{From: "g"}, {From: "h", To: "g/h"}, {From: "i", To: "logs"},
+			}
+		}), []job.Problem{
+			{"inputs[2].to", "b/c", "lies in inputs[1], which is a file", "give one of them another path"},
+			{"inputs[4].to", "d/d/e", "lies in inputs[3], which is a file", "give one of them another path"},
+			{"stderr", "log/err", "lies in stdout, which is a file", "give one of them another path"},
+			{"inputs[0].to", "log/in/a", "lies in stdout, which is a file", "give one of them another path"},
+		}},
+		{"an input around the output", app(func(s *job.Spec) {
+			s.Stdout, s.Stderr, s.Inputs = "a/log", "a/log", []job.Input{{From: "a"}}
+		}), nil},
+		{"output in an input in place", app(func(s *job.Spec) {
+			s.Stdout, s.Inputs = "a/log", []job.Input{{From: "/b/a", InPlace: true}}
+		}), []job.Problem{{"stdout", "a/log", "lies in inputs[0], which is a link to /b/a", "give one of them another path"}}},
 		{"output out of the folder", app(func(s *job.Spec) { s.Stdout, s.Stderr = "/dev/null", ".pawl/x" }), []job.Problem{
 			{"stdout", "/dev/null", "leaves the job's folder", "give a relative path without .."},
 			{"stderr", ".pawl/x", "lies in .pawl, which is Pawl's own", "give another path"},
@@ -363,7 +382,7 @@ func TestValidateProgram(t *testing.T) {
 			{"inputs[1].sha256", shortened(sum), "cannot be given together with in_place, which reads nothing", "remove one of them"},
 			{"inputs[1].env", "1", "is not a variable's name", "use letters, digits and underscores, and do not begin with a digit"},
 			{"inputs[2].env", "PAWL_C", "is reserved", "use a name that does not begin with PAWL_"},
-			{"inputs[1].in_place", "", "is a link, through which inputs[2] would be written into /b", "give one of them another path"},
+			{"inputs[2].to", "b/c", "lies in inputs[1], which is a link to /b", "give one of them another path"},
 		}},
 		{"an archive at an unknown end", with(func(s *job.Spec) { s.Archive = &job.Archive{On: "failure"} }), []job.Problem{
 			{"archive.on", "failure", "is unknown", "give always, success or never"},

@@ -397,10 +397,11 @@ func (v *validation) user(at, user string) {
 	}
 }
 
-func (v *validation) many(at string, n, most int) {
+func (v *validation) many(at string, n, most int) bool {
 	if n > most {
 		v.add(at, strconv.Itoa(n), "are too many", fmt.Sprintf("keep to %d", most))
 	}
+	return n > most
 }
 
 func (v *validation) identities(at string, names []string) {

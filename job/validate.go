@@ -223,17 +223,9 @@ func (v *validation) app(s *Spec) {
 	if s.Args != nil {
 		v.add("args", "", "belongs to tasks, not to kind app", "use arguments")
 	}
-	tooMany := false
-	many := func(path string, n, limit int) {
-		if n > limit {
-			tooMany = true
-			v.add(path, strconv.Itoa(n), "are too many", fmt.Sprintf("keep to %d", limit))
-		}
-	}
-	many("arguments", len(s.Command)+len(s.Arguments)+len(s.Launch), MaxWords)
-	many("env", len(s.Env), MaxEnv)
-	many("inputs", len(s.Inputs), MaxInputs)
-	if tooMany {
+	words := v.many("arguments", len(s.Command)+len(s.Arguments)+len(s.Launch), MaxWords)
+	variables := v.many("env", len(s.Env), MaxEnv)
+	if v.many("inputs", len(s.Inputs), MaxInputs) || words || variables {
 		return // each of them would be looked at
 	}
 	v.program(s)
@@ -251,33 +243,55 @@ func (v *validation) app(s *Spec) {
 	if s.Rerun != "" && s.Rerun != RerunAccept && s.Rerun != RerunFail {
 		v.add("rerun", string(s.Rerun), "is unknown", "give accept or fail")
 	}
-	targets := map[string]string{} // of the files in the job's folder, by their names
-	v.stream("stdout", s.Stdout, targets)
-	v.stream("stderr", s.Stderr, targets)
+	v.inFolder("stdout", cmp.Or(s.Stdout, "stdout"))
+	v.inFolder("stderr", cmp.Or(s.Stderr, "stderr"))
 	for i, in := range s.Inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
-		v.input(at, in, cmp.Or(s.System, SystemLocal), targets)
+		v.input(at, in, cmp.Or(s.System, SystemLocal))
 		if _, twice := s.Env[in.Env]; twice && in.Env != "" {
 			v.add(at+".env", in.Env, "is set in env too", "give one of them another name")
 		}
 	}
-	places := sortedKeys(targets)
+	v.found.Add(s.Clashes(func(in Input) bool { return Web(in.From) || in.SHA256 != "" })...)
+	v.macros(s)
+}
+
+// Clashes returns which names of the job's folder cannot be there together: two that are the same,
+// but those of stdout and stderr, and one below another that is a link or no folder. file reports
+// whether an input is known to be no folder.
+func (s *Spec) Clashes(file func(Input) bool) []Problem {
+	var v validation
+	out, errs := path.Clean(cmp.Or(s.Stdout, "stdout")), path.Clean(cmp.Or(s.Stderr, "stderr"))
+	fields := map[string]string{out: "stdout", errs: "stderr"}
+	leaves := map[string]string{out: "a file", errs: "a file"} // what those are that can have nothing below
 	for i, in := range s.Inputs {
-		if !in.InPlace || in.To == "" && in.From == "" {
-			continue
+		at, to := fmt.Sprintf("inputs[%d].to", i), cmp.Or(in.To, baseName(in.From))
+		name := path.Clean(to)
+		if in.From == "" || name == "/" {
+			continue // it has no name
 		}
-		at := fmt.Sprintf("inputs[%d]", i)
-		link := path.Clean(cmp.Or(in.To, baseName(in.From)))
-		below, _ := slices.BinarySearch(places, link+"/")
+		if other, twice := fields[name]; twice {
+			v.add(at, to, "is the target of "+strings.TrimSuffix(other, ".to")+" too", "give another path")
+		}
+		fields[name] = at
+		if in.InPlace {
+			leaves[name] = "a link to " + short(in.From)
+		} else if file(in) {
+			leaves[name] = "a file"
+		}
+	}
+	places := sortedKeys(fields)
+	for _, leaf := range sortedKeys(leaves) {
+		below, _ := slices.BinarySearch(places, leaf+"/")
 		for _, to := range places[below:] {
-			if !strings.HasPrefix(to, link+"/") {
+			if !strings.HasPrefix(to, leaf+"/") {
 				break
 			}
-			v.add(at+".in_place", "", "is a link, through which "+targets[to]+" would be written into "+in.From,
+			v.add(fields[to], to, "lies in "+strings.TrimSuffix(fields[leaf], ".to")+", which is "+leaves[leaf],
 				"give one of them another path")
 		}
 	}
-	v.macros(s)
+	return v.found.Problems
 }
 
 // program checks what is run.
@@ -319,9 +333,8 @@ func (v *validation) archive(a *Archive) {
 	}
 }
 
-// input checks an input of a job on a system. targets holds the paths of the job's folder that are
-// taken.
-func (v *validation) input(at string, in Input, system string, targets map[string]string) {
+// input checks an input of a job on a system.
+func (v *validation) input(at string, in Input, system string) {
 	if in.From == "" {
 		v.add(at+".from", "", "is missing", "give the path of a file or folder, or the URL of a file")
 		return
@@ -349,10 +362,6 @@ func (v *validation) input(at string, in Input, system string, targets map[strin
 		return
 	}
 	v.inFolder(at+".to", to)
-	if other, dup := targets[path.Clean(to)]; dup {
-		v.add(at+".to", to, "is the target of "+other+" too", "give another path")
-	}
-	targets[path.Clean(to)] = at
 	if in.SHA256 != "" && !sha256RE.MatchString(in.SHA256) {
 		v.add(at+".sha256", in.SHA256, "is no SHA-256 sum", "give 64 hexadecimal digits, as sha256sum prints them")
 	}
@@ -449,16 +458,6 @@ func (v *validation) word(at, text, value string) {
 		v.add(at, fmt.Sprintf("%d bytes", len(text)), "is longer than Linux passes to a program",
 			fmt.Sprintf("keep it to %d bytes, or write it to a file and pass that as an input", MaxWord))
 	}
-}
-
-// stream checks the name of the file that takes field, one of stdout and stderr. Both may name the
-// same file.
-func (v *validation) stream(field, name string, targets map[string]string) {
-	if name == "" {
-		name = field
-	}
-	v.inFolder(field, name)
-	targets[path.Clean(name)] = field
 }
 
 // inFolder checks a path that must stay inside the job's folder and outside Pawl's own part of it.

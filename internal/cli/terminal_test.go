@@ -187,6 +187,25 @@ func TestTerminalQuestion(t *testing.T) {
 		}
 		p.cancelAll()
 	})
+	for again, args := range map[string][]string{
+		"pawl run":                       {"--", "sh", "-c", "echo round; sleep 1000"},
+		"the same command without --new": {"--new", "job.yaml"},
+	} {
+		t.Run(again+" goes on", func(t *testing.T) {
+			t.Parallel()
+			p := newShell(t)
+			p.one()
+			s := p.run(100, 30, args...)
+			s.sees(`^  \| round`)
+			s.types(ctrlC)
+			got := s.sees(prompt)
+			once(t, unfolded(got), "all else waits until "+again+" goes on with it")
+			s.types("l\n")
+			got = s.ends(term.ExitLeft)
+			once(t, unfolded(got), "all else waits until "+again+" goes on with it")
+			p.cancelAll()
+		})
+	}
 	t.Run("two interrupts leave at once", func(t *testing.T) {
 		t.Parallel()
 		p := newShell(t)

@@ -63,16 +63,16 @@ func (v *View) Stopped(ctx context.Context, signals <-chan os.Signal) Choice {
 
 const prompt = "c, l or g: "
 
-// question is the question about n unfinished jobs, folded to width.
-func question(n int, elsewhere bool, width int) []string {
+// question is the question about n unfinished jobs, folded to width. elsewhere and again are those
+// of [View.Elsewhere].
+func question(n int, elsewhere, again string, width int) []string {
 	jobs, them := "the unfinished job", "it"
 	if n != 1 {
 		jobs, them = "the "+plural(n, "unfinished job"), "them"
 	}
-	meaning := "programs that run go on without pawl, all else waits until the same command goes on with " + them
-	if elsewhere {
-		meaning = "the process that runs the jobs of this folder goes on with " + them +
-			"; the same command shows " + them
+	meaning := "programs that run go on without pawl, all else waits until " + again + " goes on with " + them
+	if elsewhere != "" {
+		meaning = elsewhere + " goes on with " + them + "; " + again + " shows " + them
 	}
 	lines := fold("What shall become of "+jobs+"?", width, 2)
 	for _, c := range []string{

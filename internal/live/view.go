@@ -54,7 +54,7 @@ type View struct {
 	below  int   // how many lines come below the last frame
 	err    error // the first one of writing
 
-	elsewhere bool // another process runs the jobs
+	elsewhere, again string
 }
 
 // NewView returns a view of a board, which belongs to the view from then on. It draws from then on
@@ -152,12 +152,12 @@ func (v *View) Together(f func()) {
 	f()
 }
 
-// Elsewhere says whether another process runs the jobs, so that they go on when this one leaves
-// them.
-func (v *View) Elsewhere(is bool) {
+// Elsewhere says which other process runs the jobs, so that they go on when this one leaves them;
+// empty: this one does. again is the command that shows them later, and goes on with them.
+func (v *View) Elsewhere(who, again string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.elsewhere = is
+	v.elsewhere, v.again = who, again
 }
 
 // Row takes in a job's row; see [Board.Row].
@@ -242,6 +242,7 @@ func (v *View) Write(p []byte) (int, error) {
 	}
 	if v.cfg.Size == nil || v.closed {
 		_, err := v.cfg.Out.Write(text)
+		v.keep(err)
 		return len(p), err
 	}
 	v.touch()
@@ -306,6 +307,13 @@ func (v *View) Close() error {
 	return v.err
 }
 
+// Err returns the first error of writing.
+func (v *View) Err() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.err
+}
+
 // EventLine is one line of a job's story. since is the event with which the job came into the state
 // before; within one state there is only something to say.
 func EventLine(e, since job.Event) string {
@@ -332,7 +340,7 @@ func (v *View) Ask(ctx context.Context) Choice {
 		return Leave
 	}
 	width, height := v.cfg.Size()
-	lines := question(len(v.board.Unfinished()), v.elsewhere, width-1)
+	lines := question(len(v.board.Unfinished()), v.elsewhere, v.again, width-1)
 	room := max(1, height-1-len(lines))
 	v.keep(v.screen.draw(v.board.Lines(time.Now(), width-1, room), v.whole(), width, false))
 	v.keep(v.screen.add(lines, prompt))

@@ -259,7 +259,7 @@ func TestPseudoTerminal(t *testing.T) {
 	}
 	t.Run("to leave means less while another process runs the jobs", func(t *testing.T) {
 		p := begin(t)
-		p.view.Elsewhere(true)
+		p.view.Elsewhere("the process that runs the jobs", "pawl run")
 		chosen := ask(p, t.Context())
 		p.sees("what it means", func(s string) bool { return strings.Contains(s, "l  leave it: the process that runs the jobs") })
 		p.types("l\n")

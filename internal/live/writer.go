@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -16,14 +17,20 @@ import (
 
 // A Writer is one of the standard files of a command. To a file or a pipe it writes what it is
 // given. On a terminal it shows what a terminal would obey, or what shows nothing: the byte 0x1b as
-// \x1b, the character U+202E as \u202e.
+// \x1b, the character U+202E as \u202e. It remembers a write that has failed, for most commands do
+// not look.
 type Writer struct {
 	Color bool // Pawl's own colours are wanted
 
 	file   *os.File
 	mu     sync.Mutex
 	filter *filter // nil: no terminal
+	failed error
+	lost   []byte
 }
+
+// mostLost is how many bytes are kept of what could not be written.
+const mostLost = 1 << 10
 
 // NewWriter returns the writer of a standard file. NO_COLOR (no-color.org) takes the colours away.
 func NewWriter(f *os.File) *Writer {
@@ -54,16 +61,28 @@ func (w *Writer) Log() {
 }
 
 // Write implements [io.Writer].
-func (w *Writer) Write(p []byte) (int, error) {
-	if w.filter == nil {
-		return w.file.Write(p)
-	}
+func (w *Writer) Write(p []byte) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.file.Write(w.filter.append(nil, p)); err != nil {
-		return 0, err
+	if w.filter == nil {
+		n, err = w.file.Write(p)
+	} else if _, err = w.file.Write(w.filter.append(nil, p)); err == nil {
+		n = len(p)
 	}
-	return len(p), nil
+	if err != nil {
+		w.failed = cmp.Or(w.failed, err)
+		w.lost = append(w.lost, p[n:min(len(p), n+mostLost-len(w.lost))]...)
+		return n, w.failed
+	}
+	return n, nil
+}
+
+// Failed returns the first error of a write, and the beginning of what was lost by it and by those
+// after it.
+func (w *Writer) Failed() (lost []byte, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost, w.failed
 }
 
 // Close writes what is left and takes colours back that a program has left. The file stays open.

@@ -5,9 +5,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +28,7 @@ name: -- sh -c 'a | b'. Each call submits another job.`
 type CommandLine struct {
 	name                string
 	inputs, env, labels []string
-	minutes             float64
+	minutes             minutes
 	here                bool
 }
 
@@ -40,9 +43,25 @@ func (c *CommandLine) Flags(cmd *cobra.Command) {
 	f.StringArrayVar(&c.env, "env", nil,
 		"a variable of the command, NAME=VALUE, or NAME as it is set here; may be repeated")
 	f.StringArrayVar(&c.labels, "label", nil, "a label of the job of a command, key=value; may be repeated")
-	f.Float64Var(&c.minutes, "minutes", 0,
+	f.Var(&c.minutes, "minutes",
 		fmt.Sprintf("for how many minutes the command may run (default %g)", job.DefaultMinutes))
 	f.BoolVar(&c.here, "here", false, "run the command in the present folder, and not in one of its own")
+}
+
+// minutes are the value of a flag: more than 0, which is not given.
+type minutes float64
+
+func (m *minutes) String() string { return strconv.FormatFloat(float64(*m), 'g', -1, 64) }
+
+func (m *minutes) Type() string { return "float" }
+
+func (m *minutes) Set(text string) error {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0) || math.IsInf(v, 0) {
+		return errors.New("give a number of minutes that is more than 0, such as 90 or 0.5")
+	}
+	*m = minutes(v)
+	return nil
 }
 
 // BehindDash returns the command that stands behind --; nil: a file is given.
@@ -92,6 +111,9 @@ func (c *CommandLine) File(command []string, use Use) (File, error) {
 		command = append([]string{"sh", "-c", `cd "$0" && exec "$@"`, folder}, command...)
 	}
 	for i, word := range command {
+		if !utf8.ValidString(word) { // JSON would make something else of it
+			return wrong("%q is not text in UTF-8: write it to a file and pass that as an input", word)
+		}
 		command[i] = strings.ReplaceAll(word, "${", "$${") // nothing in it is for Pawl
 	}
 	fields := map[string]any{"command": command}
@@ -101,7 +123,7 @@ func (c *CommandLine) File(command []string, use Use) (File, error) {
 		fields["name"] = filepath.Base(command[4])
 	}
 	if c.minutes != 0 {
-		fields["resources"] = map[string]any{"minutes": c.minutes}
+		fields["resources"] = map[string]any{"minutes": float64(c.minutes)}
 	}
 	var inputs []any
 	for _, from := range c.inputs {
@@ -116,6 +138,10 @@ func (c *CommandLine) File(command []string, use Use) (File, error) {
 			k, v, ok := strings.Cut(p, "=")
 			if !ok && field == "env" {
 				v, ok = os.LookupEnv(k)
+			}
+			if !utf8.ValidString(v) {
+				return wrong("the value of --%s %s is not text in UTF-8: write it to a file and pass that as an input",
+					strings.TrimSuffix(field, "s"), k)
 			}
 			if !ok {
 				return wrong("--%s %s has no value: write %s=…", strings.TrimSuffix(field, "s"), k, k)

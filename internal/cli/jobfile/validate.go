@@ -37,6 +37,9 @@ archives can be made. What another job of the file archives may be missing, and 
 find when its time comes which has an order, not_before or delay. It prints a line for each job, or
 everything that is wrong. Nothing is submitted, made or changed.
 
+It asks no service: queues, systems and policies are not looked at. Whether they are there, and give a
+job what it asks for, is checked when it is submitted.
+
 ` + Rule + `
 
 Exit codes: 0 all is well, 2 something is wrong.`,
@@ -197,7 +200,7 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 		at := fmt.Sprintf("inputs[%d].from", i)
 		from, err := place(in.From)
 		if err == nil {
-			err = readable(from)
+			err = usable(from, in.InPlace)
 		}
 		var unknown *unknownPlace
 		switch {
@@ -216,14 +219,22 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 		case job.Shortage(err): // of this process
 		default:
 			remedy := "name another file or folder"
-			if errors.Is(err, fs.ErrPermission) {
+			switch {
+			case errors.Is(err, fs.ErrPermission):
 				remedy = "give the right to read it, or " + remedy
+			case errors.Is(err, errSpecial):
+				remedy += ", or set in_place: true, and the program gets a link to it"
 			}
 			problems = append(problems, job.Problem{
 				Path: at, Value: in.From, What: "cannot be read: " + cause(err), Remedy: remedy,
 			})
 		}
 	}
+	problems = append(problems, s.Clashes(func(in job.Input) bool {
+		from, err := place(in.From)
+		info, notThere := os.Stat(from)
+		return err == nil && notThere == nil && !info.IsDir()
+	})...)
 	if a := s.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {
 		to, err := place(a.To)
 		if err == nil {
@@ -377,14 +388,18 @@ func place(url string) (string, error) {
 	return files.Path(s.Inputs[0].From)
 }
 
-// readable reports why a file or folder cannot be read.
-func readable(name string) error {
+// errSpecial says that an input is a pipe, a socket or a device.
+var errSpecial = errors.New("it is neither a file nor a folder")
+
+// usable reports why an input cannot be had: one in place must only be there, for nothing of it is
+// read, and another one must be a file or a folder that can be read.
+func usable(name string, inPlace bool) error {
 	info, err := os.Stat(name)
-	if err != nil {
+	if err != nil || inPlace {
 		return err
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return errors.New("it is neither a file nor a folder")
+		return errSpecial
 	}
 	f, err := os.Open(name)
 	if err != nil {

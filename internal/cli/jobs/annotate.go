@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -122,6 +123,8 @@ func annotation(args []string, notes string, replace bool) (a job.Annotation, er
 			a.Labels = map[string]*string{}
 		}
 		switch {
+		case !utf8.ValidString(arg):
+			return a, fmt.Errorf("%q is not text: give it in UTF-8", arg)
 		case set && key != "":
 			a.Labels[key] = &value
 		case !set && removed && gone != "" && !replace:

@@ -39,8 +39,9 @@ func listCommand() *cobra.Command {
 		Short: "List jobs, newest first, or count them",
 		Long: `List prints one line for each job that is chosen, newest first unless --sort says otherwise; or with
 --count how many there are in each state. TIME is for how long the program ran, or for how long the
-job is in its state. On a terminal a job has one line: ids are short, which every command takes, and
-texts are cut; -o wide cuts nothing.
+job is in its state; - if it ended without running, or its program was lost and left no time: the
+history says when that was noticed. On a terminal a job has one line: ids are short, which every
+command takes, and texts are cut; -o wide cuts nothing.
 
 ` + filterRule,
 		Example: `  pawl list --limit 20
@@ -142,7 +143,11 @@ func (c *choice) filter() (job.Filter, error) {
 		return nil, err
 	}
 	if c.name != "" {
-		f = f.And("name", job.Is, c.name)
+		named := job.Filter{{Field: "name", Op: job.Is, Values: []string{c.name}}}
+		if named, err = job.ParseFilter(named.String(), time.Now()); err != nil {
+			return nil, term.Usagef("--name: %w", err)
+		}
+		f = append(f, named...)
 	}
 	known := make([]job.State, len(c.states))
 	for i, s := range c.states {

@@ -45,6 +45,9 @@ jobs. Ending it does not affect the jobs.
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				terminal, release := live.Terminal(os.Stdin, os.Stdout)
 				defer release()
+				if terminal.Size == nil {
+					terminal.Out = cmd.OutOrStdout()
+				}
 				w := &watch{
 					cmd: cmd, at: at, filter: f, untilEnded: untilEnded,
 					view: live.NewView(terminal, &live.Board{IDs: true}), shown: map[job.ID]bool{},
@@ -96,7 +99,7 @@ func (w *watch) do(ctx context.Context) error {
 			" now: pawl run goes on with programs, or pawl serve"))
 		return term.Exit(term.ExitLeft)
 	}
-	if w.untilEnded && w.unended == 0 {
+	if w.view.Err() != nil || w.untilEnded && w.unended == 0 {
 		return nil
 	}
 	w.at.Patient()
@@ -120,8 +123,8 @@ func (w *watch) do(ctx context.Context) error {
 			}
 			return err
 		}
-		if w.untilEnded && w.unended == 0 {
-			return nil
+		if w.view.Err() != nil || w.untilEnded && w.unended == 0 {
+			return nil // to close the view says what is wrong
 		}
 	}
 	fmt.Fprintln(w.view, term.Typed(w.cmd, "the process that ran the jobs "+w.at.Where()+

@@ -186,8 +186,11 @@ func (r *run) rest(ctx context.Context, s *attachment, out io.Writer, all []*ser
 
 // again is the command that goes on with the jobs.
 func (r *run) again() string {
-	if r.file != nil && r.file.Path == jobfile.CommandFile {
+	switch {
+	case r.file != nil && r.file.Path == jobfile.CommandFile: // each call submits another job
 		return term.Typed(r.cmd, "pawl run")
+	case r.anew:
+		return "the same command without --new"
 	}
 	return "the same command"
 }

@@ -149,8 +149,11 @@ func (r *run) away() bool { return r.server != nil && !r.server.Here() }
 func (r *run) do(ctx context.Context) error {
 	terminal, release := live.Terminal(os.Stdin, os.Stdout)
 	defer release()
-	if term.Quiet(r.cmd) {
+	switch {
+	case term.Quiet(r.cmd):
 		terminal = live.Config{Out: io.Discard}
+	case terminal.Size == nil:
+		terminal.Out = r.cmd.OutOrStdout()
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -187,7 +190,7 @@ func (r *run) do(ctx context.Context) error {
 			}
 		}
 		if r.file != nil {
-			fmt.Fprintln(r.view, "stopped before an answer said what was submitted; the same command goes on with it")
+			fmt.Fprintln(r.view, "stopped before an answer said what was submitted;", r.again(), "goes on with it")
 		}
 		return cmp.Or[error](r.view.Close(), term.Exit(term.ExitLeft))
 	}
@@ -265,7 +268,11 @@ func (r *run) tellWait() {
 
 // takePlace gets to know the jobs at a new attachment.
 func (r *run) takePlace(ctx context.Context, s *attachment) error {
-	r.view.Elsewhere(s.node == nil)
+	who := ""
+	if s.node == nil {
+		who = s.Who()
+	}
+	r.view.Elsewhere(who, r.again())
 	err := error(nil)
 	if r.order == nil {
 		err = r.submit(ctx, s)

@@ -4,14 +4,17 @@
 package term
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-jobs/pawl/internal/live"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -38,7 +41,7 @@ var ExitCodes = []struct {
 	{ExitCanceled, "a job was CANCELED"},
 	{ExitLeft, "a job is PAUSED, or left unfinished; or nobody is there to go on with it"},
 	{ExitBroken, "Pawl could not go on: the server cannot be reached or has no room now, the folder is locked, " +
-		"damaged, or of a newer version"},
+		"damaged, or of a newer version; or the output could not be written"},
 	{exitDenied, "the server does not know who asks, or does not let them do this"},
 	{ExitSettings, "of serve and worker, in place of 2: their settings or their folder are wrong, and another " +
 		"start would not help. A crash of Pawl itself ends with 2"},
@@ -59,6 +62,18 @@ func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // started again.
 func ExitCode(cmd *cobra.Command, err error) int {
 	code := exitCodeOf(cmd, err)
+	if out, is := cmd.Root().OutOrStdout().(*live.Writer); is {
+		if lost, failed := out.Failed(); failed != nil && !errors.Is(failed, syscall.EPIPE) { // nobody reads any more
+			code = cmp.Or(code, ExitBroken)
+			if _, silent := errors.AsType[Exit](err); silent || !errors.Is(err, failed) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "pawl: %v\n", failed)
+			}
+			if acts(cmd) { // so what it had to say of that is said here
+				fmt.Fprintf(cmd.ErrOrStderr(), "pawl: what was done is done all the same; "+
+					"what could not be printed begins with:\n%s\n", strings.TrimSuffix(string(lost), "\n"))
+			}
+		}
+	}
 	if service := cmd.Name() == "serve" || cmd.Name() == "worker"; service && code == ExitInput {
 		return ExitSettings
 	}
