@@ -158,7 +158,7 @@ func TestRepeatedCallOfAKindThatChanged(t *testing.T) {
 		if again, err := submit(); err != nil || again != first {
 			t.Errorf("%s, want %s: %v", again, first, err)
 		}
-		if _, err := svc.Jobs().Kinds().Disable(t.Context(), "shrink", true); err != nil {
+		if _, err := svc.Jobs().Kinds().Disable(t.Context(), "shrink", true, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := submit(); err != nil || again != first {

@@ -60,7 +60,7 @@ func (c Clock) CatchUpNone() Clock {
 //	monday := pawl.Cron("0 9 * * MON").In("Europe/Berlin")
 //	err := Report.Schedule(ctx, svc, "weekly", monday, Week{Team: "red"})
 //	times, err := svc.Jobs().NextDue(ctx, "weekly", 3)
-//	err = svc.Jobs().Schedules().Delete(ctx, "weekly")
+//	err = svc.Jobs().Schedules().Delete(ctx, "weekly", service.AnyVersion)
 //
 // The options are those of each job, but for [WithKey], [WithID] and transactions, which are of one
 // call. [Job.Due] tells a job when it was due. The error is of kind [job.Invalid] if the clock or

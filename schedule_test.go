@@ -54,7 +54,7 @@ func TestScheduleIsKept(t *testing.T) {
 		if again := schedule(pawl.Every(time.Hour)); again.Version != first.Version {
 			t.Errorf("the same once more made version %d of %d", again.Version, first.Version)
 		}
-		if _, err := svc.Jobs().Schedules().Disable(t.Context(), "weekly", true); err != nil {
+		if _, err := svc.Jobs().Schedules().Disable(t.Context(), "weekly", true, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		doc := schedule(pawl.Cron("0 9 * * MON").In("Asia/Tokyo").CatchUpAll(), pawl.WithPriority(2)).Doc

@@ -160,11 +160,7 @@ func (h *handler) events(ctx context.Context, q service.NewsQuery, in *eventsInp
 			return nil, err
 		}
 	}
-	return stream(func(head http.Header) {
-		head.Set("Content-Type", eventStream)
-		head.Set("Cache-Control", "no-store")
-		head.Set("X-Accel-Buffering", "no")
-	}, func(w http.ResponseWriter, r *http.Request) error {
+	return stream(eventStream, func(w http.ResponseWriter, r *http.Request) error {
 		return send(r.Context(), w, svc, q)
 	}, release), nil
 }

@@ -42,15 +42,15 @@ func (h *handler) registerFiles() {
 	register(h, logs, h.logs)
 }
 
-// stream answers with what write writes. An error after that cuts the answer off, so that its
-// reader knows. For HEAD only head, which sets the header, is called.
-func stream(head func(http.Header), write func(http.ResponseWriter, *http.Request) error,
-	done func(),
-) *huma.StreamResponse {
+// stream answers with what write writes, of a media type. An error after that cuts the answer off,
+// so that its reader knows. For HEAD there is only the header.
+func stream(kind string, write func(http.ResponseWriter, *http.Request) error, done func()) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer done()
 		r, w := humago.Unwrap(c)
-		head(w.Header())
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Accel-Buffering", "no")
 		if r.Method == http.MethodHead {
 			return
 		}
@@ -178,11 +178,7 @@ func (h *handler) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse
 		release()
 		return nil, err
 	}
-	return stream(func(head http.Header) {
-		head.Set("Content-Type", "text/plain; charset=utf-8")
-		head.Set("Cache-Control", "no-store")
-		head.Set("X-Accel-Buffering", "no")
-	}, func(w http.ResponseWriter, _ *http.Request) error {
+	return stream("text/plain; charset=utf-8", func(w http.ResponseWriter, _ *http.Request) error {
 		return copyAtOnce(w, log)
 	}, func() {
 		log.Close()

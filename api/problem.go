@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // statusOf maps the kinds of error to statuses. A kind that is not here is 500.
@@ -74,6 +75,8 @@ func newProblem(ctx context.Context, err error) *problem {
 	}
 	var other *statusError
 	switch {
+	case errors.Is(err, store.ErrVersion):
+		p.Status = http.StatusPreconditionFailed
 	case errors.As(err, &other):
 		p.Status, p.after = other.status, other.after
 	case errors.Is(err, context.Canceled) && c.stops():

@@ -76,10 +76,10 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	all := plural(kind)
 	d := &documentsOf[T]{kind: kind, path: "/v1/" + all, of: of, h: h}
 	etag := map[string]*header{"ETag": inHeader("The version of the document.", `"3"`)}
-	op := func(id, method, path, summary, about string) operation {
+	op := func(id, method, path, summary, about string, errors ...int) operation {
 		return operation{
 			id: id, tag: all, method: method, path: d.path + path, summary: summary, about: about,
-			headers: etag,
+			headers: etag, errors: errors,
 		}
 	}
 	list := op("list-"+all, http.MethodGet, "", "List the "+all, "By name, also names without a document.")
@@ -88,16 +88,15 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	register(h, op("get-"+kind, http.MethodGet, "/{name}", "Get a "+kind, ""), d.get)
 	put := op("apply-"+kind, http.MethodPut, "/{name}", "Make a "+kind+", or put another document in its place",
 		"The name in the document may be left out. With If-Match only the document of that version is replaced, "+
-			"and with If-None-Match: * none is.")
+			"and with If-None-Match: * none is.", http.StatusPreconditionFailed)
 	put.others = map[int]string{http.StatusCreated: "There was none."}
-	put.errors = []int{http.StatusPreconditionFailed}
 	put.body = &body{
 		schema:   func(r huma.Registry) *huma.Schema { return nameless[T](r) },
 		examples: map[string]example{kind: {"a " + kind, doc}},
 	}
 	register(h, put, d.put)
 	del := op("delete-"+kind, http.MethodDelete, "/{name}", "Delete a "+kind,
-		"What is there without a document stays, as it is then.")
+		"What is there without a document stays, as it is then.", http.StatusConflict, http.StatusPreconditionFailed)
 	switch kind {
 	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
@@ -110,12 +109,13 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	case job.KindRetention:
 		del.about += " Without a document all jobs are kept."
 	}
-	del.status, del.headers, del.errors = http.StatusNoContent, nil, []int{http.StatusConflict}
+	del.about += " With If-Match only the document of that version goes."
+	del.status, del.headers = http.StatusNoContent, nil
 	register(h, del, d.delete)
-	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), ""),
-		d.disable(false))
+	register(h, op("enable-"+kind, http.MethodPost, "/{name}/enable", fmt.Sprintf(says.enable, kind), "",
+		http.StatusPreconditionFailed), d.disable(false))
 	register(h, op("disable-"+kind, http.MethodPost, "/{name}/disable", fmt.Sprintf(says.disable, kind),
-		says.about), d.disable(true))
+		says.about, http.StatusPreconditionFailed), d.disable(true))
 }
 
 type systemCheckOutput struct{ Body job.SystemCheck }
@@ -190,6 +190,14 @@ func (d *documentsOf[T]) get(ctx context.Context, in *namedInput) (*documentOutp
 	return answerOf(r), err
 }
 
+type matchInput struct {
+	// The name.
+	Name string `path:"name" example:"night"`
+
+	// The ETag that the document must have; any by default.
+	IfMatch string `header:"If-Match" example:"\"3\""`
+}
+
 type putInput struct {
 	// The name.
 	Name string `path:"name" example:"night"`
@@ -206,7 +214,13 @@ func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput
 	if err != nil {
 		return nil, err
 	}
-	version, err := wanted(in)
+	version, err := versionOf(in.IfMatch)
+	switch {
+	case in.IfNoneMatch != "" && in.IfMatch != "":
+		err = invalid("If-None-Match", in.IfNoneMatch, "cannot be given together with If-Match", "give one of them")
+	case in.IfNoneMatch != "":
+		version = 0
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,9 +230,6 @@ func (d *documentsOf[T]) put(ctx context.Context, in *putInput) (*documentOutput
 		}
 	}
 	r, created, err := d.of(serviceOf(ctx)).Apply(ctx, doc, version)
-	if job.KindOf(err) == job.Conflict && version != service.AnyVersion {
-		err = withStatus(http.StatusPreconditionFailed, err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -247,33 +258,36 @@ func named(doc []byte, name string) ([]byte, error) {
 	return job.Encode(fields)
 }
 
-// wanted returns the version that the preconditions of a request ask for.
-func wanted(in *putInput) (int64, error) {
-	switch {
-	case in.IfNoneMatch != "" && in.IfMatch != "":
-		return 0, invalid("If-None-Match", in.IfNoneMatch, "cannot be given together with If-Match", "give one of them")
-	case in.IfNoneMatch != "":
-		return 0, nil
-	case in.IfMatch == "":
+// versionOf returns the version that If-Match asks for.
+func versionOf(match string) (int64, error) {
+	if match == "" {
 		return service.AnyVersion, nil
 	}
-	text, ok := strings.CutPrefix(in.IfMatch, `"`)
+	text, ok := strings.CutPrefix(match, `"`)
 	text, ok2 := strings.CutSuffix(text, `"`)
 	version, err := strconv.ParseInt(text, 10, 64)
 	if !ok || !ok2 || err != nil || version < 0 {
-		return 0, invalid("If-Match", in.IfMatch, "is not the ETag of a document",
+		return 0, invalid("If-Match", match, "is not the ETag of a document",
 			`give the one that was answered, such as "3"`)
 	}
 	return version, nil
 }
 
-func (d *documentsOf[T]) delete(ctx context.Context, in *namedInput) (*struct{}, error) {
-	return &struct{}{}, d.of(serviceOf(ctx)).Delete(ctx, in.Name)
+func (d *documentsOf[T]) delete(ctx context.Context, in *matchInput) (*struct{}, error) {
+	version, err := versionOf(in.IfMatch)
+	if err == nil {
+		err = d.of(serviceOf(ctx)).Delete(ctx, in.Name, version)
+	}
+	return &struct{}{}, err
 }
 
-func (d *documentsOf[T]) disable(disabled bool) func(context.Context, *namedInput) (*documentOutput[T], error) {
-	return func(ctx context.Context, in *namedInput) (*documentOutput[T], error) {
-		r, err := d.of(serviceOf(ctx)).Disable(ctx, in.Name, disabled)
+func (d *documentsOf[T]) disable(disabled bool) func(context.Context, *matchInput) (*documentOutput[T], error) {
+	return func(ctx context.Context, in *matchInput) (*documentOutput[T], error) {
+		version, err := versionOf(in.IfMatch)
+		if err != nil {
+			return nil, err
+		}
+		r, err := d.of(serviceOf(ctx)).Disable(ctx, in.Name, disabled, version)
 		return answerOf(r), err
 	}
 }

@@ -622,8 +622,27 @@ func TestResourceVersions(t *testing.T) {
 	if r := f.is(200, nil, "GET", "/v1/queues/default", ""); r.header.Get("ETag") != `"0"` {
 		t.Errorf("what is there without a document has the ETag %s", r.header.Get("ETag"))
 	}
+	for _, call := range [][2]string{{"POST", "/disable"}, {"POST", "/enable"}, {"DELETE", ""}} {
+		f.is(422, nil, call[0], "/v1/queues/night"+call[1], "", "If-Match", `4`)
+		if f.is(412, &p, call[0], "/v1/queues/night"+call[1], "", "If-Match", `"3"`); p.Code != job.Conflict {
+			t.Errorf("%v: %+v", call, p)
+		}
+		f.is(404, nil, call[0], "/v1/queues/none"+call[1], "", "If-Match", `"3"`)
+	}
+	of(f.call("GET", "/v1/queues/night", ""), 200, `"4"`, false)
+	of(f.call("POST", "/v1/queues/night/disable", "", "If-Match", `"4"`), 200, `"5"`, true)
+	of(f.call("POST", "/v1/queues/night/enable", "", "If-Match", `"5"`), 200, `"6"`, false)
+	f.is(412, nil, "DELETE", "/v1/queues/night", "", "If-Match", `"0"`)
+	var task store.Submitted
+	f.is(202, &task, "POST", "/v1/jobs", `{"kind":"mail","queue":"night","delay":"1h"}`)
+	f.is(409, nil, "DELETE", "/v1/queues/night", "", "If-Match", `"6"`)
 	var list struct{ Items []service.Resource[job.Queue] }
 	if f.is(200, &list, "GET", "/v1/queues", ""); len(list.Items) != 2 {
 		t.Errorf("%+v", list)
+	}
+	f.is(200, nil, "POST", "/v1/jobs/"+task.ID.String()+"/cancel?wait=1m", "")
+	f.is(204, nil, "DELETE", "/v1/queues/night", "", "If-Match", `"6"`)
+	if f.is(200, &list, "POST", "/v1/queues/default/disable", "", "If-Match", `"0"`); r.Version != 6 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -50,32 +50,22 @@ type cancelInput struct {
 
 type ask func(*service.Service, context.Context, ...job.ID) ([]store.Wished, error)
 
-// wish makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while
-// the wish stands.
 func (h *handler) wish(w job.Wish, ask ask) func(context.Context, *wishInput) (*jobOutput, error) {
 	return func(ctx context.Context, in *wishInput) (*jobOutput, error) {
-		id, err := idOf(in.ID)
-		if err != nil {
-			return nil, err
-		}
-		wait, err := parseWait(in.Wait)
-		if err != nil {
-			return nil, err
-		}
-		done, err := h.asked(ctx, id, w, ask, wait)
-		if err != nil {
-			return nil, err
-		}
-		return h.wished(ctx, id, done)
+		return h.wished(ctx, &cancelInput{in.ID, in.Wait, false}, w, ask)
 	}
+}
+
+func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, error) {
+	return h.wished(ctx, in, job.WishCancel, (*service.Service).Cancel)
 }
 
 const forceAfter = 10 * time.Second
 
-func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, error) {
-	if !in.Force {
-		return h.wish(job.WishCancel, (*service.Service).Cancel)(ctx, &wishInput{in.ID, in.Wait})
-	}
+// wished makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while
+// the wish stands. If this process is stopping, the wish stands. But a process may also stop because
+// the job has ended, and be faster than the call that waits to hear of that.
+func (h *handler) wished(ctx context.Context, in *cancelInput, w job.Wish, ask ask) (*jobOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
 		return nil, err
@@ -84,17 +74,22 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	if in.Wait == "" {
+	if in.Force && in.Wait == "" {
 		wait = forceAfter
 	}
-	done, err := h.asked(ctx, id, job.WishCancel, (*service.Service).Cancel, wait)
-	if err == nil && !done && ctx.Err() == nil && !h.stops() { // the whole time has passed
-		done, err = h.asked(ctx, id, job.WishCancel, (*service.Service).Abandon, 0)
+	done, err := h.asked(ctx, id, w, ask, wait)
+	if err == nil && in.Force && !done && ctx.Err() == nil && !h.stops() { // the whole time has passed
+		done, err = h.asked(ctx, id, w, (*service.Service).Abandon, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return h.wished(ctx, id, done)
+	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
+	out := &jobOutput{http.StatusAccepted, v}
+	if done || v.State.Terminal() {
+		out.Status = http.StatusOK
+	}
+	return out, err
 }
 
 // asked makes a wish, waits for it to be obeyed, and reports whether it was.
@@ -118,16 +113,4 @@ func (h *handler) asked(ctx context.Context, id job.ID, w job.Wish, ask ask, wai
 	waiting, cancel := h.waiting(ctx, wait)
 	defer cancel()
 	return serviceOf(ctx).Obeyed(waiting, id, w)
-}
-
-// wished answers with a job as it is after a wish. If this process is stopping, the wish stands.
-// But a process may also stop because the job has ended, and be faster than the call that waits to
-// hear of that.
-func (h *handler) wished(ctx context.Context, id job.ID, done bool) (*jobOutput, error) {
-	v, err := serviceOf(ctx).View(context.WithoutCancel(ctx), id)
-	out := &jobOutput{http.StatusAccepted, v}
-	if done || v.State.Terminal() {
-		out.Status = http.StatusOK
-	}
-	return out, err
 }

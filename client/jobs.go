@@ -204,12 +204,12 @@ func (c *Client) Resubmit(ctx context.Context, id job.ID) (service.View, error) 
 
 // Delete deletes a job that has ended, and its files in the service's own folders.
 func (c *Client) Delete(ctx context.Context, id job.ID) error {
-	return c.remove(ctx, of(id))
+	return c.remove(ctx, request{method: http.MethodDelete, path: of(id)})
 }
 
-// remove removes what stands at a path. What is gone when the call is repeated was removed by it.
-func (c *Client) remove(ctx context.Context, path string) error {
-	o, err := c.call(ctx, request{method: http.MethodDelete, path: path}, nil)
+// remove makes a request that removes something. What is gone when the call is repeated was removed by it.
+func (c *Client) remove(ctx context.Context, q request) error {
+	o, err := c.call(ctx, q, nil)
 	if o.repeated && job.KindOf(err) == job.NotFound {
 		return nil
 	}

@@ -96,32 +96,38 @@ func (r Resources[T]) Resource(ctx context.Context, name string) (service.Resour
 func (r Resources[T]) Apply(ctx context.Context, name string, doc json.RawMessage,
 	version int64,
 ) (res service.Resource[T], created bool, err error) {
-	q := request{method: http.MethodPut, path: r.of(name), body: doc, once: version != service.AnyVersion}
-	switch version {
-	case service.AnyVersion:
-	case 0:
+	q := at(version, request{method: http.MethodPut, path: r.of(name), body: doc})
+	if version == 0 {
 		q.header = http.Header{"If-None-Match": {"*"}}
-	default:
-		q.header = http.Header{"If-Match": {strconv.Quote(strconv.FormatInt(version, 10))}}
 	}
 	o, err := r.c.call(ctx, q, &res)
 	return res, o.status == http.StatusCreated, err
 }
 
-// Disable disables the subject of a document. With disabled false it enables it again.
-func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (service.Resource[T], error) {
+// at makes a request hold for a version of a document alone, unless that is [service.AnyVersion].
+func at(version int64, q request) request {
+	if version != service.AnyVersion {
+		q.once, q.header = true, http.Header{"If-Match": {strconv.Quote(strconv.FormatInt(version, 10))}}
+	}
+	return q
+}
+
+// Disable disables the subject of a document. With disabled false it enables it again. version is
+// as in [Resources.Apply].
+func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool,
+	version int64,
+) (res service.Resource[T], err error) {
 	verb := "/enable"
 	if disabled {
 		verb = "/disable"
 	}
-	var res service.Resource[T]
-	_, err := r.c.call(ctx, request{method: http.MethodPost, path: r.of(name) + verb}, &res)
+	_, err = r.c.call(ctx, at(version, request{method: http.MethodPost, path: r.of(name) + verb}), &res)
 	return res, err
 }
 
-// Delete removes a document.
-func (r Resources[T]) Delete(ctx context.Context, name string) error {
-	return r.c.remove(ctx, r.of(name))
+// Delete removes a document. version is as in [Resources.Apply].
+func (r Resources[T]) Delete(ctx context.Context, name string, version int64) error {
+	return r.c.remove(ctx, at(version, request{method: http.MethodDelete, path: r.of(name)}))
 }
 
 // Schemas returns the kinds of document that have a JSON Schema.

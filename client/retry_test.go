@@ -109,6 +109,15 @@ func TestRepeated(t *testing.T) {
 			_, _, err := c.Queues().Apply(ctx, "q", spec(`{}`), 3)
 			return err
 		},
+		"disable": func(ctx context.Context, c *client.Client) error {
+			_, err := c.Queues().Disable(ctx, "q", true, service.AnyVersion)
+			return err
+		},
+		"disable at": func(ctx context.Context, c *client.Client) error {
+			_, err := c.Queues().Disable(ctx, "q", true, 3)
+			return err
+		},
+		"delete at": func(ctx context.Context, c *client.Client) error { return c.Queues().Delete(ctx, "q", 3) },
 		"dry run": func(ctx context.Context, c *client.Client) error {
 			_, err := c.Bulk(ctx, service.Bulk{Action: service.ActCancel, DryRun: true})
 			return err
@@ -128,7 +137,7 @@ func TestRepeated(t *testing.T) {
 		},
 		"one cursor": func(ctx context.Context, c *client.Client) error { _, err := c.Cursor(ctx); return err },
 	}
-	once := []string{"apply at", "bulk"}
+	once := []string{"apply at", "disable at", "delete at", "bulk"}
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	for _, tt := range []struct {
 		what string

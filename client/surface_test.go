@@ -210,10 +210,16 @@ func TestResources(t *testing.T) {
 		if err != nil || created || second.Version <= r.Version {
 			t.Errorf("%+v, %t, %v", second, created, err)
 		}
-		if r, err := c.Queues().Disable(ctx, "night", true); err != nil || !r.Doc.Disabled {
+		if _, err := c.Queues().Disable(ctx, "night", true, r.Version); job.KindOf(err) != job.Conflict {
+			t.Errorf("%v", err)
+		}
+		if err := c.Queues().Delete(ctx, "night", r.Version); job.KindOf(err) != job.Conflict {
+			t.Errorf("%v", err)
+		}
+		if r, err := c.Queues().Disable(ctx, "night", true, second.Version); err != nil || !r.Doc.Disabled {
 			t.Errorf("%+v, %v", r, err)
 		}
-		if r, err := c.Queues().Disable(ctx, "night", false); err != nil || r.Doc.Disabled {
+		if r, err := c.Queues().Disable(ctx, "night", false, service.AnyVersion); err != nil || r.Doc.Disabled {
 			t.Errorf("%+v, %v", r, err)
 		}
 		list, err := c.Queues().List(ctx)
@@ -227,7 +233,7 @@ func TestResources(t *testing.T) {
 		if _, err := c.Submit(ctx, "", full); job.KindOf(err) != job.Exhausted {
 			t.Errorf("%v", err)
 		}
-		if err := c.Queues().Delete(ctx, "night"); job.KindOf(err) != job.Conflict {
+		if err := c.Queues().Delete(ctx, "night", service.AnyVersion); job.KindOf(err) != job.Conflict {
 			t.Errorf("%v", err)
 		}
 		if r, err := c.Systems().Resource(ctx, "local"); err != nil || r.Doc.Host.Kind != "local" {
@@ -344,41 +350,41 @@ func TestEverything(t *testing.T) {
 		func() error { _, err := c.Queues().List(ctx); return err },
 		func() error { _, err := c.Queues().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Queues().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Queues().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Queues().Disable(ctx, "x", false); return err },
-		func() error { return c.Queues().Delete(ctx, "x") },
+		func() error { _, err := c.Queues().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Queues().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Queues().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.CheckSystem(ctx, "x"); return err },
 		func() error { _, err := c.ListSystem(ctx, "x", "/", 1); return err },
 		func() error { _, err := c.Systems().List(ctx); return err },
 		func() error { _, err := c.Systems().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Systems().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Systems().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Systems().Disable(ctx, "x", false); return err },
-		func() error { return c.Systems().Delete(ctx, "x") },
+		func() error { _, err := c.Systems().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Systems().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Systems().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.Retentions().List(ctx); return err },
 		func() error { _, err := c.Retentions().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Retentions().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Retentions().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Retentions().Disable(ctx, "x", false); return err },
-		func() error { return c.Retentions().Delete(ctx, "x") },
+		func() error { _, err := c.Retentions().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Retentions().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Retentions().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.Policies().List(ctx); return err },
 		func() error { _, err := c.Policies().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Policies().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Policies().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Policies().Disable(ctx, "x", false); return err },
-		func() error { return c.Policies().Delete(ctx, "x") },
+		func() error { _, err := c.Policies().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Policies().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Policies().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.Kinds().List(ctx); return err },
 		func() error { _, err := c.Kinds().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Kinds().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Kinds().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Kinds().Disable(ctx, "x", false); return err },
-		func() error { return c.Kinds().Delete(ctx, "x") },
+		func() error { _, err := c.Kinds().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Kinds().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Kinds().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.Schedules().List(ctx); return err },
 		func() error { _, err := c.Schedules().Resource(ctx, "x"); return err },
 		func() error { _, _, err := c.Schedules().Apply(ctx, "x", spec(`{}`), 0); return err },
-		func() error { _, err := c.Schedules().Disable(ctx, "x", true); return err },
-		func() error { _, err := c.Schedules().Disable(ctx, "x", false); return err },
-		func() error { return c.Schedules().Delete(ctx, "x") },
+		func() error { _, err := c.Schedules().Disable(ctx, "x", true, service.AnyVersion); return err },
+		func() error { _, err := c.Schedules().Disable(ctx, "x", false, service.AnyVersion); return err },
+		func() error { return c.Schedules().Delete(ctx, "x", service.AnyVersion) },
 		func() error { _, err := c.RunSchedule(ctx, "x"); return err },
 		func() error { _, err := c.NextDue(ctx, "x", 3); return err },
 		func() error { _, err := c.Blocked(ctx); return err },

@@ -222,12 +222,12 @@ func TestRetain(t *testing.T) {
 			w.there(true, first...)
 			w.keep(w.svc, `"keep":{"CANCELED":"1h"},"disabled":true`)
 			w.there(true, first...)
-			if _, err := w.svc.Retentions().Disable(context.Background(), "default", false); err != nil {
+			if _, err := w.svc.Retentions().Disable(context.Background(), "default", false, service.AnyVersion); err != nil {
 				t.Fatal(err)
 			}
 			w.there(false, first...)
 			second := w.canceled(w.svc, 1)
-			if err := w.svc.Retentions().Delete(context.Background(), "default"); err != nil {
+			if err := w.svc.Retentions().Delete(context.Background(), "default", service.AnyVersion); err != nil {
 				t.Fatal(err)
 			}
 			w.pass(24 * time.Hour)

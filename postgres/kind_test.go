@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/postgres"
+	"github.com/pawl-jobs/pawl/service"
 )
 
 // sent enqueues one task in SQL.
@@ -69,7 +70,7 @@ func TestEnqueueInSQLFollowsTheKind(t *testing.T) {
 		t.Errorf("%+v, %v", j, err)
 	}
 
-	_, err = a.svc.Jobs().Kinds().Disable(ctx, "declared", true)
+	_, err = a.svc.Jobs().Kinds().Disable(ctx, "declared", true, service.AnyVersion)
 	a.must(err)
 	if _, _, err := a.sent(`{"kind": "declared", "args": {}}`); err == nil || !strings.Contains(err.Error(), "kind: declared is disabled") {
 		t.Errorf("of a disabled kind: %v", err)

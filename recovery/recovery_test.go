@@ -486,7 +486,7 @@ func TestFunctions(t *testing.T) {
 func TestEnabled(t *testing.T) {
 	bubble(t, service.Config{}, func(w *world) {
 		ctx := context.Background()
-		if _, err := w.svc.Systems().Disable(ctx, job.SystemLocal, true); err != nil {
+		if _, err := w.svc.Systems().Disable(ctx, job.SystemLocal, true, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		about := func(code job.Code, kind, name string) *job.Block {
@@ -504,7 +504,7 @@ func TestEnabled(t *testing.T) {
 		w.says(app, 1, "not enabled: there is no app blast")
 		w.says(tenant, 1, "tenant default is disabled")
 		w.says(nothing, 1, "parameters kind and name are needed")
-		if _, err := w.svc.Systems().Disable(ctx, job.SystemLocal, false); err != nil {
+		if _, err := w.svc.Systems().Disable(ctx, job.SystemLocal, false, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		pass(100 * time.Millisecond)

@@ -410,7 +410,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("next %v", r.Next)
 		}
 		time.Sleep(11 * time.Minute)
-		if r, err := p.Schedules().Disable(ctx, "s", true); err != nil || !r.Next.IsZero() {
+		if r, err := p.Schedules().Disable(ctx, "s", true, service.AnyVersion); err != nil || !r.Next.IsZero() {
 			t.Errorf("disabled: %+v, %v", r, err)
 		}
 		if times, err := p.NextDue(ctx, "s", 2); err != nil || times[0].Format("15:04") != "00:20" {
@@ -420,7 +420,7 @@ func TestPause(t *testing.T) {
 		if jobs, err := p.RunSchedule(ctx, "", "s"); err != nil || len(jobs) != 1 || jobs[0].Existed {
 			t.Errorf("run: %v, %v", jobs, err)
 		}
-		if r, err := p.Schedules().Disable(ctx, "s", false); err != nil || r.Next.Format("15:04") != "00:40" {
+		if r, err := p.Schedules().Disable(ctx, "s", false, service.AnyVersion); err != nil || r.Next.Format("15:04") != "00:40" {
 			t.Errorf("enabled: %+v, %v", r, err)
 		}
 		time.Sleep(6 * time.Minute)
@@ -428,7 +428,7 @@ func TestPause(t *testing.T) {
 		if due := dueOf(t, p.Service, "s"); len(due) != 3 || due[0] != "" || clock(due[1:]) != "00:10:00 00:40:00" {
 			t.Errorf("due %v", due)
 		}
-		if err := p.Schedules().Delete(ctx, "s"); err != nil {
+		if err := p.Schedules().Delete(ctx, "s", service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -52,7 +52,7 @@ func TestLimitsOfTheNewestDocument(t *testing.T) {
 		t.Errorf("the limit is %d, and the document has 8", most())
 	}
 	db.happens = func() {
-		if err := all.Delete(ctx, "mail"); err != nil {
+		if err := all.Delete(ctx, "mail", service.AnyVersion); err != nil {
 			t.Error(err)
 		}
 	}

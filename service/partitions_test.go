@@ -66,7 +66,7 @@ func TestPartitions(t *testing.T) {
 		"resources.partition (lang): is no partition of system cluster: give short or long" {
 		t.Errorf("an unknown partition: %v", err)
 	}
-	if err := svc.Systems().Delete(ctx, "cluster"); err != nil {
+	if err := svc.Systems().Delete(ctx, "cluster", service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	limits()

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -129,8 +131,8 @@ func (s *Service) Policies() Resources[job.RecoveryPolicy] {
 	return Resources[job.RecoveryPolicy]{s, &policies}
 }
 
-// AnyVersion is the version with which [Resources.Apply] replaces any version of a document.
-const AnyVersion = -1
+// AnyVersion stands for whatever version a document has.
+const AnyVersion = store.AnyVersion
 
 // Apply writes a document in place of the one with its name. created says that there was none.
 // version is the version of the present document, 0 if there must be none, or [AnyVersion]. The
@@ -166,7 +168,7 @@ func (r Resources[T]) put(ctx context.Context, value T, version int64) (res Reso
 			row.Plan = r.kind.planFor(&old, &value)
 		}
 		put, err := st.Put(ctx, row)
-		if job.KindOf(err) == job.Conflict && version == AnyVersion {
+		if errors.Is(err, store.ErrVersion) && version == AnyVersion {
 			continue // somebody wrote meanwhile
 		}
 		if err != nil {
@@ -199,27 +201,31 @@ func (r Resources[T]) List(ctx context.Context) ([]Resource[T], error) {
 }
 
 // Disable disables what a document is about, or enables it again. It does not touch the rest of the
-// document.
-func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool) (Resource[T], error) {
+// document. version is as in [Resources.Apply].
+func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool, version int64) (Resource[T], error) {
 	for {
 		res, err := r.Resource(ctx, name)
+		if err == nil && version != AnyVersion && version != res.Version {
+			err = store.OtherVersion(r.kind.kind, name, version)
+		}
 		if err != nil {
 			return res, err
 		}
 		r.kind.disable(&res.Doc, disabled)
 		put, _, err := r.put(ctx, res.Doc, res.Version)
-		if job.KindOf(err) != job.Conflict {
+		if !errors.Is(err, store.ErrVersion) {
 			return put, err
 		}
 	}
 }
 
-// Delete removes a document, and the limits that it asked for. The error is of kind Conflict for a
-// queue with jobs that have not ended, and of kind NotFound if there is no document.
-func (r Resources[T]) Delete(ctx context.Context, name string) error {
+// Delete removes a document, and the limits that it asked for. version is as in [Resources.Apply].
+// The error is of kind Conflict if another version is there and for a queue with jobs that have not
+// ended, and of kind NotFound if there is no document.
+func (r Resources[T]) Delete(ctx context.Context, name string, version int64) error {
 	old, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, name)
 	if err == nil || job.KindOf(err) == job.NotFound {
-		err = r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name)
+		err = r.s.cfg.Store.Delete(ctx, r.s.cfg.Tenant, r.kind.kind, name, version)
 	}
 	if err != nil {
 		return err
@@ -367,20 +373,11 @@ func (d *documents) known(ctx context.Context, tenant string) (*known, error) {
 		read: time.Now(), queues: map[string]job.Queue{}, systems: map[string]job.System{},
 		policies: map[string]job.RecoveryPolicy{}, kinds: map[string]*kinds.Declared{},
 	}
-	qs, err := queues.all(ctx, d.store, tenant)
-	if err != nil {
-		return nil, err
-	}
-	ss, err := systems.all(ctx, d.store, tenant)
-	if err != nil {
-		return nil, err
-	}
-	ps, err := policies.all(ctx, d.store, tenant)
-	if err != nil {
-		return nil, err
-	}
-	ks, err := kindDocs.all(ctx, d.store, tenant)
-	if err != nil {
+	qs, err1 := queues.all(ctx, d.store, tenant)
+	ss, err2 := systems.all(ctx, d.store, tenant)
+	ps, err3 := policies.all(ctx, d.store, tenant)
+	ks, err4 := kindDocs.all(ctx, d.store, tenant)
+	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	for _, q := range qs {

@@ -49,7 +49,7 @@ func TestQueues(t *testing.T) {
 		}
 	})
 	t.Run("what is there without a document can get one, and goes back to what it was", func(t *testing.T) {
-		if _, err := svc.Queues().Disable(ctx, "default", true); err != nil {
+		if _, err := svc.Queues().Disable(ctx, "default", true, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"default", "night"}, names()); diff != "" {
@@ -58,7 +58,7 @@ func TestQueues(t *testing.T) {
 		if _, err := svc.Submit(ctx, task("mail", 1)); job.KindOf(err) != job.Conflict {
 			t.Errorf("to a disabled queue: %v", err)
 		}
-		if err := svc.Queues().Delete(ctx, "default"); err != nil {
+		if err := svc.Queues().Delete(ctx, "default", service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		submit(t, svc, task("mail", 1))
@@ -75,7 +75,7 @@ func TestQueues(t *testing.T) {
 			}
 		}
 	})
-	if err := svc.Queues().Delete(ctx, "nothing"); job.KindOf(err) != job.NotFound {
+	if err := svc.Queues().Delete(ctx, "nothing", service.AnyVersion); job.KindOf(err) != job.NotFound {
 		t.Errorf("%v", err)
 	}
 	if _, err := svc.Queues().Resource(ctx, "nothing"); job.KindOf(err) != job.NotFound {
@@ -196,7 +196,7 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := svc.Queues().Disable(ctx, "default", true); err != nil {
+		if _, err := svc.Queues().Disable(ctx, "default", true, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		again, err := svc.SubmitAll(ctx, together("key", in("")))
@@ -239,7 +239,7 @@ func TestServedQueues(t *testing.T) {
 		if j := one(t, svc, r); j.State != job.Finished || j.Queue != "night" {
 			t.Errorf("%+v", j)
 		}
-		if err := svc.Queues().Delete(ctx, "night"); err != nil {
+		if err := svc.Queues().Delete(ctx, "night", service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := svc.Submit(ctx, r); job.KindOf(err) != job.Invalid {
@@ -266,7 +266,7 @@ func TestEnabledAtOnce(t *testing.T) {
 			service.New(service.Config{Store: db, Broker: &local.Broker{}})
 		j := &job.Job{Tenant: "default", Kind: job.KindApp, Request: json.RawMessage(`{"command":["true"]}`)}
 		for _, disabled := range []bool{true, false} {
-			if _, err := desk.Systems().Disable(t.Context(), job.SystemLocal, disabled); err != nil {
+			if _, err := desk.Systems().Disable(t.Context(), job.SystemLocal, disabled, service.AnyVersion); err != nil {
 				t.Fatal(err)
 			}
 			if b := other.Blocks(t.Context(), j); (b != nil) != disabled {

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/pawl-jobs/pawl/job"
+import (
+	"errors"
+
+	"github.com/pawl-jobs/pawl/job"
+)
 
 // NoJob is the error for a job that does not exist.
 func NoJob(id job.ID) error { return job.Errorf(job.NotFound, "there is no job %s", id) }
@@ -13,6 +17,17 @@ func NoSession(id job.ID) error {
 // NoResource is the error for a document that does not exist.
 func NoResource(kind, name string) error {
 	return job.Errorf(job.NotFound, "there is no %s %s", kind, name)
+}
+
+// ErrVersion is in the Conflict of a document that is not at the version that was given.
+var ErrVersion = errors.New("read it and send its version")
+
+// OtherVersion is the error for a document that is not at a version; 0: it is there, and must not be.
+func OtherVersion(kind, name string, version int64) error {
+	if version == 0 {
+		return job.Errorf(job.Conflict, "%s %s exists: %w", kind, name, ErrVersion)
+	}
+	return job.Errorf(job.Conflict, "%s %s is not at version %d: %w", kind, name, version, ErrVersion)
 }
 
 // NoQueue is the error for a queue that has no document and would need one.

@@ -274,14 +274,18 @@ type Share struct {
 // Resources holds typed documents: systems, queues, and other things that are configured.
 type Resources interface {
 	// Put writes a document. Its Version must be the stored one, or 0 for a new document. Otherwise
-	// it is a Conflict. An [Advance] does not raise the version.
+	// it is the Conflict of [OtherVersion]. An [Advance] does not raise the version.
 	Put(context.Context, Resource) (Resource, error)
 	// Resources returns documents, sorted by tenant and name. [FindResource] returns one.
 	Resources(ctx context.Context, q ResourceQuery) ([]Resource, error)
-	// Delete removes a document. It is NotFound if there is none. It is a Conflict for a queue with
-	// a job that has not ended.
-	Delete(ctx context.Context, tenant, kind, name string) error
+	// Delete removes the document of a version, or of [AnyVersion]. It is NotFound if there is no
+	// document, and the Conflict of [OtherVersion] if it is at another version. It is a Conflict for
+	// a queue with a job that has not ended.
+	Delete(ctx context.Context, tenant, kind, name string, version int64) error
 }
+
+// AnyVersion stands for whatever version a document has.
+const AnyVersion = -1
 
 // A SchemaVersion tells the version of a database's schema.
 type SchemaVersion struct {

@@ -51,7 +51,7 @@ func TestPeerKey(t *testing.T) {
 	if _, err := used.check(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Delete(t.Context(), store.Site, peerKeyKind, peerKeyName); err != nil {
+	if err := st.Delete(t.Context(), store.Site, peerKeyKind, peerKeyName, store.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	if key, err := used.check(t.Context()); err != nil || string(key) != keys[0] {

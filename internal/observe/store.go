@@ -289,9 +289,10 @@ func (m *measured) Resources(ctx context.Context, q store.ResourceQuery) ([]stor
 		fixed[[]store.Resource](0))
 }
 
-func (m *measured) Delete(ctx context.Context, tenant, kind, name string) error {
-	_, err := call(ctx, m, "delete", func() (none, error) { return none{}, m.next.Delete(ctx, tenant, kind, name) },
-		fixed[none](0))
+func (m *measured) Delete(ctx context.Context, tenant, kind, name string, version int64) error {
+	_, err := call(ctx, m, "delete", func() (none, error) {
+		return none{}, m.next.Delete(ctx, tenant, kind, name, version)
+	}, fixed[none](0))
 	return err
 }
 

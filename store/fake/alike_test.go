@@ -963,7 +963,8 @@ func (p *pair) step() {
 			of(p, "put", func(s store.Store) (store.Resource, error) { return s.Put(ctx, d) })
 		case 4:
 			tenant, kind, name := p.tenant(), pick(p, "queue", "system"), pick(p, "gpu", "x")
-			of(p, "delete", func(s store.Store) (bool, error) { return true, s.Delete(ctx, tenant, kind, name) })
+			version := int64(p.IntN(4) - 1) // any is one of them
+			of(p, "delete", func(s store.Store) (bool, error) { return true, s.Delete(ctx, tenant, kind, name, version) })
 		}
 	}
 	if p.one(10) {

@@ -16,9 +16,9 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 		key := resource{r.Tenant, r.Kind, r.Name}
 		switch old, there := t.resources[key]; {
 		case r.Version == 0 && there:
-			return r, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+			return r, store.OtherVersion(r.Kind, r.Name, 0)
 		case r.Version != old.Version:
-			return r, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+			return r, store.OtherVersion(r.Kind, r.Name, r.Version)
 		}
 		r = r.Planned(t.resources[key], t.now)
 		r.Version, r.Updated, r.Doc = r.Version+1, t.now, slices.Clone(r.Doc)
@@ -67,11 +67,15 @@ func (t *tx) advance(tenant string, a *store.Advance) error {
 }
 
 // Delete implements [store.Resources].
-func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version int64) error {
 	_, err := s.do(ctx, func(t *tx) error {
 		key := resource{tenant, kind, name}
-		if _, there := t.resources[key]; !there {
+		r, there := t.resources[key]
+		switch {
+		case !there:
 			return store.NoResource(kind, name)
+		case version != store.AnyVersion && version != r.Version:
+			return store.OtherVersion(kind, name, version)
 		}
 		for _, list := range t.at {
 			if kind == job.KindQueue && slices.ContainsFunc(list,

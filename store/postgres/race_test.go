@@ -417,7 +417,7 @@ var stirs = []struct {
 	{"steer", (*mixer).steer},
 	{"test", (*mixer).test},
 	{"delete", func(m *mixer, ctx context.Context) error {
-		if err := m.s.Delete(ctx, acme, job.KindQueue, job.DefaultQueue); job.KindOf(err) != job.Conflict {
+		if err := m.s.Delete(ctx, acme, job.KindQueue, job.DefaultQueue, store.AnyVersion); job.KindOf(err) != job.Conflict {
 			return fmt.Errorf("a queue that is in use was deleted: %w", err)
 		}
 		return nil

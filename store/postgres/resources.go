@@ -35,11 +35,8 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 	switch {
 	case err != nil:
 		return store.Resource{}, err
-	case len(rs) == 0 && r.Version == 0:
-		return store.Resource{}, job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
 	case len(rs) == 0:
-		return store.Resource{}, job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind,
-			r.Name, r.Version)
+		return store.Resource{}, store.OtherVersion(r.Kind, r.Name, r.Version)
 	}
 	return rs[0], nil
 }
@@ -94,11 +91,11 @@ func advance(tenant string, a *store.Advance) []*query {
 
 // Delete implements [store.Resources]. A submission to a queue locks its document until the jobs
 // are there.
-func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version int64) error {
 	return s.call(ctx, tenant, func(t *tx) error {
-		there, used := false, false
-		qs := []*query{read(`DELETE FROM pawl.resources WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING true`,
-			func(r *reader) error { there = r.bool(); return nil }, tenant, kind, name)}
+		was, used := int64(0), false
+		qs := []*query{read(`DELETE FROM pawl.resources WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING version`,
+			func(r *reader) error { was = r.int64(); return nil }, tenant, kind, name)}
 		if kind == job.KindQueue {
 			qs = append(qs, read(`SELECT EXISTS (`+waiting+`
 				UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.tenant = $1 AND j.queue = $2)`,
@@ -108,8 +105,10 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
 			return err
 		}
 		switch {
-		case !there:
+		case was == 0:
 			return store.NoResource(kind, name)
+		case version != store.AnyVersion && version != was:
+			return store.OtherVersion(kind, name, version)
 		case used:
 			return job.Errorf(job.Conflict,
 				"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)

@@ -20,7 +20,7 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 				VALUES (?, ?, ?, 1, ?, ?, ?, ?)
 				ON CONFLICT DO NOTHING`, r.Tenant, r.Kind, r.Name, micros(t.now), string(r.Doc), planned, planned)
 			if err == nil && n == 0 {
-				err = job.Errorf(job.Conflict, "%s %s exists: read it and send its version", r.Kind, r.Name)
+				err = store.OtherVersion(r.Kind, r.Name, 0)
 			}
 			return err
 		}
@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, r store.Resource) (store.Resource, erro
 			WHERE tenant = ? AND kind = ? AND name = ? AND version = ?`,
 			append(args, r.Tenant, r.Kind, r.Name, r.Version)...)
 		if err == nil && n == 0 {
-			err = job.Errorf(job.Conflict, "%s %s is not at version %d: read it again", r.Kind, r.Name, r.Version)
+			err = store.OtherVersion(r.Kind, r.Name, r.Version)
 		}
 		return err
 	})
@@ -84,11 +84,16 @@ func (t *tx) advance(tenant string, a *store.Advance) error {
 }
 
 // Delete implements [store.Resources].
-func (s *Store) Delete(ctx context.Context, tenant, kind, name string) error {
+func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version int64) error {
 	return s.do(ctx, func(t *tx) error {
-		n, err := t.exec(`DELETE FROM resources WHERE tenant = ? AND kind = ? AND name = ?`, tenant, kind, name)
-		if err == nil && n == 0 {
+		was := int64(0)
+		err := t.query(`DELETE FROM resources WHERE tenant = ? AND kind = ? AND name = ? RETURNING version`,
+			func(v []driver.Value) error { was = v[0].(int64); return nil }, tenant, kind, name)
+		switch {
+		case err == nil && was == 0:
 			err = store.NoResource(kind, name)
+		case err == nil && version != store.AnyVersion && version != was:
+			err = store.OtherVersion(kind, name, version)
 		}
 		if err != nil || kind != job.KindQueue {
 			return err

@@ -174,13 +174,13 @@ func admitRemoved(w *world) {
 		w.Fatalf("%v", err)
 	}
 	w.takes(bounded(0, newTask()))
-	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q"), job.Conflict)
+	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q", store.AnyVersion), job.Conflict)
 	c := wanted(session, 1)
 	c.Queues = []string{"q"}
 	j := w.claim(c)[0]
-	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q"), job.Conflict)
+	w.kind(w.s.Delete(w.ctx, acme, job.KindQueue, "q", store.AnyVersion), job.Conflict)
 	w.must(finish(j, by(session)))
-	if err := w.s.Delete(w.ctx, acme, job.KindQueue, "q"); err != nil {
+	if err := w.s.Delete(w.ctx, acme, job.KindQueue, "q", store.AnyVersion); err != nil {
 		w.Errorf("%v", err)
 	}
 }

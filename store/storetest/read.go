@@ -378,7 +378,7 @@ func readTenants(w *world) {
 	if got, err := w.s.Resources(w.ctx, store.ResourceQuery{Tenant: theirs, Kind: "queue"}); err != nil || len(got) != 0 {
 		w.Errorf("they list %d resources, %v", len(got), err)
 	}
-	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q"), job.NotFound)
+	w.kind(w.s.Delete(w.ctx, theirs, "queue", "q", store.AnyVersion), job.NotFound)
 	if _, err := w.s.Put(w.ctx, store.Resource{
 		Tenant: theirs, Kind: "queue", Name: "q",
 		Doc: []byte(`{}`),

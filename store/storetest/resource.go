@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"sync/atomic"
 
@@ -12,6 +13,7 @@ import (
 var resourceTests = []test{
 	{"a document is kept under its version", resourceVersions},
 	{"of 16 writers at once one wins", resourceAtOnce},
+	{"of a writer and a delete of the same version one wins", resourceGoneAtOnce},
 	{"a list has one kind, of one tenant or of all", resourceList},
 	{"a document of the site is no tenant's", resourceSite},
 }
@@ -58,6 +60,9 @@ func resourceVersions(w *world) {
 	}
 	_, err = w.s.Put(w.ctx, document("q", first.Version, `{"slots":4}`))
 	w.kind(err, job.Conflict)
+	if !errors.Is(err, store.ErrVersion) {
+		w.Errorf("put at another version: %v", err)
+	}
 	got, err := store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	if err != nil || got.Version != second.Version || !sameJSON(got.Doc, json.RawMessage(`{"slots":3}`)) ||
 		!near(got.Updated, second.Updated) {
@@ -67,10 +72,19 @@ func resourceVersions(w *world) {
 		w.Errorf("resource %+v", got)
 	}
 
-	if err := w.s.Delete(w.ctx, acme, "queue", "q"); err != nil {
+	for _, other := range []int64{0, first.Version, second.Version + 1} {
+		if err := w.s.Delete(w.ctx, acme, "queue", "q", other); !errors.Is(err, store.ErrVersion) {
+			w.Errorf("delete version %d: %v", other, err)
+		}
+	}
+	if got, err := store.FindResource(w.ctx, w.s, acme, "queue", "q"); err != nil || got.Version != second.Version {
+		w.Errorf("after deletes of other versions: %+v, %v", got, err)
+	}
+	if err := w.s.Delete(w.ctx, acme, "queue", "q", second.Version); err != nil {
 		w.Errorf("delete: %v", err)
 	}
-	w.kind(w.s.Delete(w.ctx, acme, "queue", "q"), job.NotFound)
+	w.kind(w.s.Delete(w.ctx, acme, "queue", "q", second.Version), job.NotFound)
+	w.kind(w.s.Delete(w.ctx, acme, "queue", "q", store.AnyVersion), job.NotFound)
 	_, err = store.FindResource(w.ctx, w.s, acme, "queue", "q")
 	w.kind(err, job.NotFound)
 	_, err = w.s.Put(w.ctx, document("q", second.Version, `{}`))
@@ -100,6 +114,35 @@ func resourceAtOnce(w *world) {
 			w.Errorf("%d writers won, want 1", won.Load())
 		}
 		version = next.Load()
+	}
+}
+
+func resourceGoneAtOnce(w *world) {
+	for range 10 {
+		r, err := w.s.Put(w.ctx, document("q", 0, `{}`))
+		if err != nil {
+			w.Fatalf("put: %v", err)
+		}
+		var wrote, gone atomic.Bool
+		w.together(2, func(i int) (err error) {
+			won := &wrote
+			if i == 0 {
+				_, err = w.s.Put(w.ctx, document("q", r.Version, `{"newer":true}`))
+			} else {
+				won, err = &gone, w.s.Delete(w.ctx, acme, "queue", "q", r.Version)
+			}
+			if won.Store(err == nil); job.KindOf(err) == job.Conflict {
+				return nil
+			}
+			return err
+		})
+		left, err := store.FindResource(w.ctx, w.s, acme, "queue", "q")
+		if wrote.Load() == gone.Load() || wrote.Load() != (err == nil) {
+			w.Fatalf("written: %t, deleted: %t, then %+v, %v", wrote.Load(), gone.Load(), left, err)
+		}
+		if err := w.s.Delete(w.ctx, acme, "queue", "q", store.AnyVersion); err != nil && wrote.Load() {
+			w.Fatalf("delete: %v", err)
+		}
 	}
 }
 

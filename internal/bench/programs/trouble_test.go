@@ -163,7 +163,7 @@ func TestWithoutTheSystem(t *testing.T) {
 	}
 	disable := func(disabled bool) {
 		t.Helper()
-		if _, err := p.Systems().Disable(p.Context(), job.SystemLocal, disabled); err != nil {
+		if _, err := p.Systems().Disable(p.Context(), job.SystemLocal, disabled, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 	}

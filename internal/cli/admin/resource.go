@@ -200,10 +200,10 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		return print(r), err
 	}
 	k.remove = func(ctx context.Context, at *target.Target, name string) error {
-		return of(at.Client).Delete(ctx, name)
+		return of(at.Client).Delete(ctx, name, service.AnyVersion)
 	}
 	k.disable = func(ctx context.Context, at *target.Target, name string, disabled bool) error {
-		_, err := of(at.Client).Disable(ctx, name, disabled)
+		_, err := of(at.Client).Disable(ctx, name, disabled, service.AnyVersion)
 		return err
 	}
 	return &k

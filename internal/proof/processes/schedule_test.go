@@ -91,7 +91,7 @@ func TestScheduleSideBySide(t *testing.T) {
 		due, err = dueTimes(t, desk, "beat")
 		return deaths.Load() >= 4 && len(due) >= 10, err
 	})
-	if _, err := desk.Schedules().Disable(t.Context(), "beat", true); err != nil {
+	if _, err := desk.Schedules().Disable(t.Context(), "beat", true, service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	if due, err = dueTimes(t, desk, "beat"); err != nil {
@@ -151,7 +151,7 @@ func TestSchedulePausedSideBySide(t *testing.T) {
 			due, err = dueTimes(t, desk, "beat")
 			return len(due) >= len(want)+2, err
 		})
-		r, err := desk.Schedules().Disable(t.Context(), "beat", true)
+		r, err := desk.Schedules().Disable(t.Context(), "beat", true, service.AnyVersion)
 		if err != nil || !r.Next.IsZero() {
 			t.Fatalf("paused, it is due at %v: %v", r.Next, err)
 		}
@@ -171,7 +171,7 @@ func TestSchedulePausedSideBySide(t *testing.T) {
 		if due, err = dueTimes(t, desk, "beat"); err != nil || !slices.Equal(due, want) {
 			t.Fatalf("paused: %s (-want +got), %v", cmp.Diff(want, due), err)
 		}
-		if r, err = desk.Schedules().Disable(t.Context(), "beat", false); err != nil {
+		if r, err = desk.Schedules().Disable(t.Context(), "beat", false, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		firsts = append(firsts, r.Next)
@@ -253,7 +253,7 @@ func TestScheduleAfterAllWereDown(t *testing.T) {
 			page, err2 := desk.List(t.Context(), store.Query{Filter: job.Unended()})
 			return n == 2 && len(page.Jobs) == 0, errors.Join(err, err2)
 		})
-		if _, err := desk.Schedules().Disable(t.Context(), "paused", c.pause); err != nil {
+		if _, err := desk.Schedules().Disable(t.Context(), "paused", c.pause, service.AnyVersion); err != nil {
 			t.Fatal(err)
 		}
 		kill()

@@ -98,7 +98,7 @@ func TestDeleteAfterSystem(t *testing.T) {
 	w := open(t)
 	w.system("lab", s, s.Port)
 	ids := w.kept(s)
-	if err := w.Systems().Delete(t.Context(), "lab"); err != nil {
+	if err := w.Systems().Delete(t.Context(), "lab", service.AnyVersion); err != nil {
 		t.Fatal(err)
 	}
 	w.stop() // else it may have the system for a while

@@ -171,7 +171,7 @@ func lacks(name string) error {
 
 func (t *trouble) disable(r *rand.Rand, disabled bool) {
 	_ = t.w.people.ask(r, "disable", func(ctx context.Context, s *service.Service) error {
-		_, err := s.Systems().Disable(ctx, job.SystemLocal, disabled)
+		_, err := s.Systems().Disable(ctx, job.SystemLocal, disabled, service.AnyVersion)
 		return err
 	})
 }

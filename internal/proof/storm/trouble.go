@@ -138,7 +138,7 @@ func (t *trouble) come(ctx context.Context) {
 
 func (t *trouble) disable(ctx context.Context, rnd *rand.Rand, disabled bool) {
 	err := t.s.insist(ctx, rnd, func(c *client.Client) error {
-		_, err := c.Systems().Disable(ctx, job.SystemLocal, disabled)
+		_, err := c.Systems().Disable(ctx, job.SystemLocal, disabled, service.AnyVersion)
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -178,7 +178,7 @@ func (t *trouble) settle(ctx context.Context) error {
 		h.away.Store(false)
 	}
 	return t.s.insist(ctx, t.s.random("enable"), func(c *client.Client) error {
-		_, err := c.Systems().Disable(ctx, job.SystemLocal, false)
+		_, err := c.Systems().Disable(ctx, job.SystemLocal, false, service.AnyVersion)
 		return err
 	})
 }
