@@ -67,6 +67,10 @@ func pooler(err error) bool {
 	return errors.As(err, &e) && e.Code == codeProtocol && strings.HasPrefix(e.Message, "unsupported startup parameter")
 }
 
+// askRights says what to do about a role without the rights of a process.
+const askRights = "make it a member of pawl_service, with the rights that pawl migrate grants prints " +
+	"(docs/operations/postgresql.md)"
+
 // classify gives an error of the driver its kind.
 func classify(err error) error {
 	code := codeOf(err)
@@ -105,7 +109,7 @@ func classify(err error) error {
 			"database: look at role and password of its URL, and at pg_hba.conf of the server: %w", err)
 	case code == codeNoRight:
 		return job.Errorf(job.Unavailable,
-			"database: the role may not do this; docs/operations/postgresql.md lists the rights that it needs: %w", err)
+			"database: the role may not do this: "+askRights+": %w", err)
 	case pooler(err):
 		return job.Errorf(job.Unavailable, "database: this is a pooler, which refuses the settings of a "+
 			"connection: name the database without it, or say --db-pooled, with --db-listen for the database "+

@@ -174,11 +174,16 @@ func (m *Migrator) patiently(ctx context.Context, step func() error) error {
 
 // Up brings the schema up to date. It creates the schema if there is none.
 func (m *Migrator) Up(ctx context.Context) error {
-	there, server := false, 0 // a role that may not make schemas can still migrate one
-	err := m.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1), "+serverVersion,
-		m.schema).Scan(&there, &server)
+	// A role that may not make schemas can still migrate one. In a schema that it may not use the
+	// search path, by which goose finds tables, would find none.
+	there, may, server := false, false, 0
+	err := m.db.QueryRowContext(ctx, "SELECT count(*) > 0, coalesce(bool_and(has_schema_privilege(oid, 'USAGE')), true), "+
+		serverVersion+" FROM pg_namespace WHERE nspname = $1", m.schema).Scan(&there, &may, &server)
 	if err == nil {
 		err = checkServer(server)
+	}
+	if err == nil && !may {
+		return job.Errorf(job.Unavailable, "the role may not use schema %s: "+askRights, m.schema)
 	}
 	if err == nil && !there {
 		_, err = m.db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{m.schema}.Sanitize())

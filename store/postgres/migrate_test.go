@@ -122,6 +122,31 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
+// TestNoRights names what is missing: the rights of a role, and not the schema.
+func TestNoRights(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	migrate(t, dsn, "")
+	admin := connect(t, dsn)
+	role := "stranger_" + job.NewID().Short()
+	must(t, admin, "CREATE ROLE "+role+" LOGIN PASSWORD 'x'")
+	t.Cleanup(func() { execute(t, dsn, "DROP ROLE "+role) })
+	own := "postgres://" + role + ":x" + dsn[strings.Index(dsn, "@"):]
+	m, err := postgres.NewMigrator(own, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	_, opened := postgres.Open(t.Context(), own, postgres.Options{})
+	_, version := m.Version(t.Context())
+	for what, err := range map[string]error{"open": opened, "version": version, "up": m.Up(t.Context())} {
+		if job.KindOf(err) != job.Unavailable || strings.Contains(err.Error(), "not there") ||
+			!strings.Contains(err.Error(), "the role may not ") || !strings.Contains(err.Error(), "pawl migrate grants") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://u:secret@[bad/", "host=x port=secret"} {

@@ -185,7 +185,7 @@ func kindOf[T any](k resourceKind, parse func([]byte) (T, error), of func(*clien
 		},
 		name: func(r *resource) string { return r.name },
 		document: func(all []resource) any {
-			var docs term.Documents
+			docs := term.Documents{} // of no documents too it is a list
 			for _, r := range all {
 				docs = append(docs, r.doc)
 			}
