@@ -207,7 +207,8 @@ func (c *Client) Delete(ctx context.Context, id job.ID) error {
 	return c.remove(ctx, request{method: http.MethodDelete, path: of(id)})
 }
 
-// remove makes a request that removes something. What is gone when the call is repeated was removed by it.
+// remove makes a request that removes something. What is gone when the call is repeated was removed
+// by it.
 func (c *Client) remove(ctx context.Context, q request) error {
 	o, err := c.call(ctx, q, nil)
 	if o.repeated && job.KindOf(err) == job.NotFound {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -98,10 +99,30 @@ func Parse(doc []byte) (Kind, error) {
 	if err := job.Parse(doc, &k, "a kind", "name: thumbnail"); err != nil {
 		return k, err
 	}
+	if err := readable(doc); err != nil {
+		return k, err
+	}
 	if string(k.Schema) == "null" {
 		k.Schema = nil // nothing, as elsewhere
 	}
 	return k, k.check()
+}
+
+// escapes are those of a document in JSON, of two characters or a pair of surrogates. Those in the
+// group stand for no character that PostgreSQL has in a text.
+var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u0000|\\u[dD][89a-fA-F]..)|\\.`)
+
+// readable refuses a document that the function enqueue of PostgreSQL could not read.
+func readable(doc []byte) error {
+	for _, found := range escapes.FindAllSubmatch(doc, -1) {
+		if found[1] != nil {
+			return &job.SpecError{Problems: []job.Problem{{
+				Path: "(kind)", Value: string(found[1]), What: "stands for no character of a text",
+				Remedy: "leave it out",
+			}}}
+		}
+	}
+	return nil
 }
 
 // check reports everything that is wrong with k.

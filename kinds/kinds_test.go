@@ -34,6 +34,10 @@ stall (900000h0m0s): is out of range`,
 		`{"name":"a","schema":{"pattern":"("}}`:                                   `schema: is no JSON Schema`,
 		`{"name":"a","schema":7}`:                                                 `schema: is no JSON Schema`,
 		`{"name":"a","shema":{}}`:                                                 `shema: is not a field of a kind: did you mean schema?`,
+		`{"name":"a","description":"a\u0000"}`:                                    `(kind) (\u0000): stands for no character of a text`,
+		`{"name":"a","schema":{"const":"\\\ud800\u0041"}}`:                        `(kind) (\ud800): stands for no character`,
+		`{"name":"a","schema":{"enum":["\ud83d\ude00","\udE00"]}}`:                `(kind) (\udE00): stands for no character`,
+		`{"name":"a","description":"\\u0000 \ud83d\uDe00 \"\\ud800","limits":7}`:  `limits`,
 		`{"name":"a","description":"` + strings.Repeat("x", 64<<10) + `"}`:        `(kind) (65565 bytes): is too large`,
 	} {
 		_, err := kinds.Parse([]byte(doc))

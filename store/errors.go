@@ -22,7 +22,8 @@ func NoResource(kind, name string) error {
 // ErrVersion is in the Conflict of a document that is not at the version that was given.
 var ErrVersion = errors.New("read it and send its version")
 
-// OtherVersion is the error for a document that is not at a version; 0: it is there, and must not be.
+// OtherVersion is the error for a document that is not at a version; 0: it is there, and must not
+// be.
 func OtherVersion(kind, name string, version int64) error {
 	if version == 0 {
 		return job.Errorf(job.Conflict, "%s %s exists: %w", kind, name, ErrVersion)
