@@ -63,8 +63,8 @@ func (h *handler) cancel(ctx context.Context, in *cancelInput) (*jobOutput, erro
 const forceAfter = 10 * time.Second
 
 // wished makes a wish of a job and answers it as it stands then: 200 once it has obeyed, 202 while
-// the wish stands, also if this process is stopping. But a process may also stop because the job has
-// ended, and be faster than the call that waits to hear of that.
+// the wish stands, also if this process is stopping. But a process may also stop because the job
+// has ended, and be faster than the call that waits to hear of that.
 func (h *handler) wished(ctx context.Context, in *cancelInput, w job.Wish, ask ask) (*jobOutput, error) {
 	id, err := idOf(in.ID)
 	if err != nil {
