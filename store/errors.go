@@ -31,6 +31,12 @@ func OtherVersion(kind, name string, version int64) error {
 	return job.Errorf(job.Conflict, "%s %s is not at version %d: %w", kind, name, version, ErrVersion)
 }
 
+// InUse is the error of [Resources] for a document that jobs need which have not ended.
+func InUse(kind, name string) error {
+	return job.Errorf(job.Conflict, "%s %s has jobs that have not ended: wait for them or cancel them, or disable the %[1]s",
+		kind, name)
+}
+
 // NoQueue is the error for a queue that has no document and would need one.
 func NoQueue(queue string) error {
 	return job.Errorf(job.Invalid, "queue %s is unknown: give one that pawl get queues lists, or make it", queue)

@@ -280,7 +280,8 @@ type Resources interface {
 	Resources(ctx context.Context, q ResourceQuery) ([]Resource, error)
 	// Delete removes the document of a version, or of [AnyVersion]. It is NotFound if there is no
 	// document, and the Conflict of [OtherVersion] if it is at another version. It is a Conflict for
-	// a queue with a job that has not ended.
+	// a queue or a system with a job that has not ended. A job that is submitted at that moment may
+	// find the system gone, and waits for it.
 	Delete(ctx context.Context, tenant, kind, name string, version int64) error
 }
 

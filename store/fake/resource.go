@@ -3,6 +3,7 @@ package fake
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -78,14 +79,26 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version i
 			return store.OtherVersion(kind, name, version)
 		}
 		for _, list := range t.at {
-			if kind == job.KindQueue && slices.ContainsFunc(list,
-				func(r *row) bool { return r.Tenant == tenant && r.Queue == name }) {
-				return job.Errorf(job.Conflict,
-					"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			if slices.ContainsFunc(list, func(r *row) bool { return r.Tenant == tenant && r.needs(kind, name) }) {
+				return store.InUse(kind, name)
 			}
 		}
 		drop(t, t.resources, key)
 		return nil
 	})
 	return err
+}
+
+// needs reports whether a job needs a document. The watch of a program tells its system, unless the
+// service itself starts the programs of that: then the request does.
+func (r *row) needs(kind, name string) bool {
+	system, _, apart := strings.Cut(r.Watch, "/")
+	if r.Watch != "" && !apart {
+		var spec job.Spec
+		if json.Unmarshal(r.Request, &spec) == nil {
+			system = spec.System
+		}
+	}
+	return kind == job.KindQueue && r.Queue == name ||
+		kind == job.KindSystem && name != job.SystemLocal && system == name
 }

@@ -96,10 +96,9 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version i
 		was, used := int64(0), false
 		qs := []*query{read(`DELETE FROM pawl.resources WHERE tenant = $1 AND kind = $2 AND name = $3 RETURNING version`,
 			func(r *reader) error { was = r.int64(); return nil }, tenant, kind, name)}
-		if kind == job.KindQueue {
-			qs = append(qs, read(`SELECT EXISTS (`+waiting+`
-				UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.tenant = $1 AND j.queue = $2)`,
-				func(r *reader) error { used = r.bool(); return nil }, tenant, name))
+		if uses := using[kind]; uses != "" {
+			qs = append(qs, read(`SELECT EXISTS (`+uses+`)`, func(r *reader) error { used = r.bool(); return nil },
+				tenant, name))
 		}
 		if err := t.send(qs...); err != nil {
 			return err
@@ -110,9 +109,17 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version i
 		case version != store.AnyVersion && version != was:
 			return store.OtherVersion(kind, name, version)
 		case used:
-			return job.Errorf(job.Conflict,
-				"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			return store.InUse(kind, name)
 		}
 		return t.commit()
 	})
+}
+
+// using finds the jobs that need a document of a kind and have not ended. The watch of a program
+// tells its system, unless the service itself starts the programs of that: then the request does.
+var using = map[string]string{
+	job.KindQueue: waiting + ` UNION ALL SELECT 1 FROM pawl.jobs j WHERE j.tenant = $1 AND j.queue = $2`,
+	job.KindSystem: `SELECT FROM pawl.jobs j WHERE j.watch <> '' AND j.tenant = $1 AND $2 = CASE
+		WHEN strpos(j.watch, '/') > 0 THEN split_part(j.watch, '/', 1)
+		ELSE (SELECT nullif(s.request ->> 'system', '` + job.SystemLocal + `') FROM pawl.specs s WHERE s.id = j.id) END`,
 }

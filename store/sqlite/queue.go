@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -71,17 +72,24 @@ func (t *tx) settle() {
 	clear(t.moved)
 }
 
-// usesQueue finds a job in a queue that has not ended.
-var usesQueue = store.SQL(`SELECT 1 FROM (` + waiting + `
-	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_session WHERE session IS NOT NULL AND queue = ? AND tenant = ?
-	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_monitor WHERE custody = {Monitor} AND queue = ? AND tenant = ?
-	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = {Blocked} AND session IS NULL
-		AND hidden = 0 AND queue = ? AND tenant = ?
-	UNION ALL SELECT 1 FROM jobs INDEXED BY jobs_state WHERE state = {Paused} AND session IS NULL
-		AND hidden = 0 AND queue = ? AND tenant = ?) LIMIT 1`)
+// using finds a job that needs a document of a kind and has not ended. The watch of a program tells
+// its system, unless the service itself starts the programs of that: then the request does.
+var using = map[string]string{
+	job.KindQueue: living(`tenant = ? AND queue = ?`),
+	job.KindSystem: living(`watch <> '' AND tenant = ? AND ? = CASE
+		WHEN instr(watch, '/') > 0 THEN substr(watch, 1, instr(watch, '/') - 1)
+		ELSE (SELECT nullif(s.request ->> '$.system', '` + job.SystemLocal + `') FROM specs s WHERE s.seq = jobs.seq) END`),
+}
 
-// used reports whether a job that has not ended is in a queue.
-func (t *tx) used(tenant, queue string) (bool, error) {
-	return t.exists(usesQueue,
-		queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant, queue, tenant)
+// living finds a job that has not ended and of which more is true.
+func living(more string) string {
+	parts := []string{
+		`jobs_ready WHERE custody = {Ready}`, `jobs_gate WHERE custody = {Gate}`, `jobs_session WHERE session IS NOT NULL`,
+		`jobs_monitor WHERE custody = {Monitor}`, `jobs_state WHERE state = {Blocked} AND session IS NULL AND hidden = 0`,
+		`jobs_state WHERE state = {Paused} AND session IS NULL AND hidden = 0`,
+	}
+	for i, part := range parts {
+		parts[i] = `SELECT 1 FROM jobs INDEXED BY ` + part + ` AND ` + more
+	}
+	return store.SQL(`SELECT 1 FROM (` + strings.Join(parts, ` UNION ALL `) + `) LIMIT 1`)
 }

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"slices"
+	"strings"
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -95,13 +97,12 @@ func (s *Store) Delete(ctx context.Context, tenant, kind, name string, version i
 		case err == nil && version != store.AnyVersion && version != was:
 			err = store.OtherVersion(kind, name, version)
 		}
-		if err != nil || kind != job.KindQueue {
+		if err != nil || using[kind] == "" {
 			return err
 		}
-		used, err := t.used(tenant, name)
+		used, err := t.exists(using[kind], slices.Repeat([]any{tenant, name}, strings.Count(using[kind], "?")/2)...)
 		if err == nil && used {
-			err = job.Errorf(job.Conflict,
-				"queue %s has jobs that have not ended: wait for them or cancel them, or disable the queue", name)
+			err = store.InUse(kind, name)
 		}
 		return err
 	})

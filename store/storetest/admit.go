@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -14,6 +15,7 @@ var admitTests = []test{
 	{"of 16 submissions at once a bounded queue takes what fits", admitAtOnce},
 	{"what speaks against a job counts only if the job would be made", admitRefusal},
 	{"a queue is not removed while a job of it has not ended", admitRemoved},
+	{"a system is not removed while a job there has not ended", admitSystem},
 }
 
 // bounded is a submission to queue q, which takes so many jobs that wait.
@@ -166,6 +168,44 @@ func admitRefusal(w *world) {
 	equal(w, "repeated by the key", fmtIDs(w.takes(sub)), fmtIDs(first))
 	sub.Key, sub.Jobs = "", sub.Jobs[1:]
 	equal(w, "repeated by the external id", fmtIDs(w.takes(sub)), fmtIDs(first[1:]))
+}
+
+// A system whose programs the service itself starts is named by their requests alone.
+func admitSystem(w *world) {
+	for _, watch := range []string{"lab/ada", machine} {
+		runs := func(n *store.New) {
+			n.Job.Watch, n.Job.Request = watch, json.RawMessage(`{"kind":"app","system":"lab"}`)
+		}
+		for _, place := range places {
+			w.fresh(place.String()+" watched by "+watch, func(w *world) {
+				for _, name := range []string{"lab", "lab2", "la", "L", job.SystemLocal} {
+					doc := document(name, 0, `{}`)
+					doc.Kind = job.KindSystem
+					if _, err := w.s.Put(w.ctx, doc); err != nil {
+						w.Fatalf("%v", err)
+					}
+				}
+				st := w.stand(place.State, place.Custody, runs)
+				w.add(newProgram(on(machine), func(n *store.New) {
+					n.Job.Request = json.RawMessage(`{"kind":"app","system":"` + job.SystemLocal + `"}`)
+				}))
+				w.kind(w.s.Delete(w.ctx, acme, job.KindSystem, "lab", store.AnyVersion), job.Conflict)
+				w.kind(w.s.Delete(w.ctx, "a tenant", job.KindSystem, "lab", store.AnyVersion), job.NotFound)
+				if _, err := store.FindResource(w.ctx, w.s, acme, job.KindSystem, "lab", store.AnyVersion); err != nil {
+					w.Errorf("the document that was to stay: %v", err)
+				}
+				for _, other := range []string{"lab2", "la", "L", job.SystemLocal} {
+					if err := w.s.Delete(w.ctx, acme, job.KindSystem, other, store.AnyVersion); err != nil {
+						w.Errorf("%s: %v", other, err)
+					}
+				}
+				w.force(st.ID)
+				if err := w.s.Delete(w.ctx, acme, job.KindSystem, "lab", store.AnyVersion); err != nil {
+					w.Errorf("nothing runs there any more: %v", err)
+				}
+			})
+		}
+	}
 }
 
 func admitRemoved(w *world) {

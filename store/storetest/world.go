@@ -425,10 +425,10 @@ var places = []job.Place{
 }
 
 // stand makes a program that stands at the place. In custody monitor its launch is live.
-func (w *world) stand(state job.State, custody job.Custody) standing {
+func (w *world) stand(state job.State, custody job.Custody, options ...option) standing {
 	w.Helper()
 	st := standing{session: w.session()}
-	n := newProgram(on(machine))
+	n := newProgram(append([]option{on(machine)}, options...)...)
 	if state == job.Waiting {
 		n.Delay = time.Hour
 	}
