@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 )
 

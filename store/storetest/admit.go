@@ -191,7 +191,7 @@ func admitSystem(w *world) {
 				}))
 				w.kind(w.s.Delete(w.ctx, acme, job.KindSystem, "lab", store.AnyVersion), job.Conflict)
 				w.kind(w.s.Delete(w.ctx, "a tenant", job.KindSystem, "lab", store.AnyVersion), job.NotFound)
-				if _, err := store.FindResource(w.ctx, w.s, acme, job.KindSystem, "lab", store.AnyVersion); err != nil {
+				if _, err := store.FindResource(w.ctx, w.s, acme, job.KindSystem, "lab"); err != nil {
 					w.Errorf("the document that was to stay: %v", err)
 				}
 				for _, other := range []string{"lab2", "la", "L", job.SystemLocal} {
