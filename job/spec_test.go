@@ -294,9 +294,15 @@ func TestValidate(t *testing.T) {
 		{"names in what is no folder", app(func(s *job.Spec) {
 			s.Stdout, s.Stderr = "log", "log/err"
 			s.Inputs = []job.Input{
-				{From: "a", To: "log/in/a"}, {From: "https://x/b"}, {From: "c", To: "b/c"},
-				{From: "d", To: "d/d", SHA256: strings.Repeat("0", 64)}, {From: "e", To: "d/./d//e"}, {From: "f", To: "d/f"},
-				{From: "g"}, {From: "h", To: "g/h"}, {From: "i", To: "logs"},
+				{From: "a", To: "log/in/a"},
+				{From: "https://x/b"},
+				{From: "c", To: "b/c"},
+				{From: "d", To: "d/d", SHA256: strings.Repeat("0", 64)},
+				{From: "e", To: "d/./d//e"},
+				{From: "f", To: "d/f"},
+				{From: "g"},
+				{From: "h", To: "g/h"},
+				{From: "i", To: "logs"},
 			}
 		}), []job.Problem{
 			{"inputs[2].to", "b/c", "lies in inputs[1], which is a file", "give one of them another path"},
