@@ -100,6 +100,9 @@ func registerKind[T any](h *handler, kind, doc string, says switches, of func(*s
 	switch kind {
 	case job.KindQueue:
 		del.about += " A queue that has jobs which have not ended is kept."
+	case job.KindSystem:
+		del.about += " A system on which a job has not ended is kept. Jobs that need it for an input or for their " +
+			"results wait until it is there again."
 	case kinds.Document:
 		del.about = "Its jobs stay as they are. Handlers go on, and declare it again when their process starts."
 	case job.KindPolicy:

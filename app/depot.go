@@ -15,7 +15,7 @@ func (b *border) reach(ctx context.Context, s *program) error {
 		return nil
 	}
 	p := place{archiveField, s.results()}
-	y, err := b.farSide(ctx, s.job.Tenant, p, s.at)
+	y, err := b.farSide(ctx, s.job.Tenant, p, s.at, s.seen(s.given.Archive.To))
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func (k *Kind) tidy(ctx context.Context, y *System, id job.ID, s *program) error
 		_, unmarked := y.Host.Files().Stat(ctx, marker)
 		away := errors.Is(unmarked, fs.ErrNotExist)
 		if s.depot == nil && !away { // whoever has nothing to do on a system dials none
-			// What may not be touched any more stays.
-			if reachErr := k.border().reach(ctx, s); !trespass(reachErr) {
+			// What may not be touched any more stays, and what is on a system that is gone.
+			if reachErr := k.border().reach(ctx, s); !trespass(reachErr) && job.Blocking(reachErr) == nil {
 				err = errors.Join(err, reachErr)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // an input, so its errors are those of an input; see [job.System.Opens].
 func (k *Kind) ListSystem(ctx context.Context, tenant, system, name string, limit int) (job.Listing, error) {
 	l := job.Listing{System: system, Path: path.Clean("/" + name)}
-	from, err := k.border().onSystem(ctx, tenant, place{"path", l.Path}, system, l.Path)
+	from, err := k.border().onSystem(ctx, tenant, place{"path", l.Path}, system, l.Path, false)
 	if err == nil {
 		l.Entries, l.More, err = files.Listing(ctx, from.fs, from.real, limit)
 	}

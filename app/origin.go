@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/files"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/recovery"
 )
 
 // An origin is where an input comes from.
@@ -29,13 +30,19 @@ func (k *Kind) origin(ctx context.Context, border *border, s *program, i int) (o
 		return origin{source: source, name: from}, nil
 	}
 	if system, name, ok := job.OnSystem(from); ok {
-		return border.onSystem(ctx, s.job.Tenant, place{inputField(i), from}, system, name)
+		return border.onSystem(ctx, s.job.Tenant, place{inputField(i), from}, system, name, s.seen(s.given.Inputs[i].From))
 	}
 	o.fs = k.cfg.Files
 	if o.name, err = files.Path(from); err == nil {
 		o.real, err = border.input(ctx, s.job.Tenant, place{inputField(i), o.name})
 	}
 	return o, err
+}
+
+// seen reports whether the system of a location was there before: the submission looks at those
+// without macros, and PROCESSING_INPUTS at all.
+func (s *program) seen(given string) bool {
+	return s.job.State != job.ProcessingInputs || !strings.Contains(given, "${")
 }
 
 // on reports whether an input is on a system.
@@ -65,8 +72,9 @@ type farSide struct {
 	own   string   // the folder in which Pawl has its own there, with its links followed
 }
 
-// farSide returns the system of a place.
-func (b *border) farSide(ctx context.Context, tenant string, p place, system string) (*farSide, error) {
+// farSide returns the system of a place. If it was seen and is gone, the error is a [job.Block]: it
+// may be made again.
+func (b *border) farSide(ctx context.Context, tenant string, p place, system string, seen bool) (*farSide, error) {
 	if y := b.far[system]; y != nil {
 		return y, nil
 	}
@@ -75,10 +83,12 @@ func (b *border) farSide(ctx context.Context, tenant string, p place, system str
 	}
 	y := &farSide{}
 	var err error
-	if y.doc, err = b.k.cfg.Remote.Document(ctx, tenant, system); err != nil {
-		if job.KindOf(err) == job.NotFound {
-			err = wrong(p, "is on a system that is unknown", "give one that pawl get systems lists, or make it")
-		}
+	switch y.doc, err = b.k.cfg.Remote.Document(ctx, tenant, system); {
+	case job.KindOf(err) == job.NotFound && seen:
+		return nil, recovery.Disabled(system, err.Error())
+	case job.KindOf(err) == job.NotFound:
+		return nil, wrong(p, "is on a system that is unknown", "give one that pawl get systems lists, or make it")
+	case err != nil:
 		return nil, err
 	}
 	if y.doc.Host.Kind == job.HostSSH && len(y.doc.Files) > 0 {
@@ -101,8 +111,10 @@ func (b *border) farSide(ctx context.Context, tenant string, p place, system str
 // onSystem returns where an input on a system leads. The error is a [job.SpecError] if inputs may
 // not come from there: the path and what it leads to are in the folders that the document of the
 // system allows, and not in Pawl's own.
-func (b *border) onSystem(ctx context.Context, tenant string, p place, system, name string) (o origin, err error) {
-	y, err := b.farSide(ctx, tenant, p, system)
+func (b *border) onSystem(ctx context.Context, tenant string, p place, system, name string, seen bool) (o origin,
+	err error,
+) {
+	y, err := b.farSide(ctx, tenant, p, system, seen)
 	if err != nil {
 		return o, err
 	}

@@ -39,7 +39,7 @@ func (r *Comparison) unread(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil || !files.Alone(err) {
 		return err
 	}
-	r.Unread = append(r.Unread, what+": "+Reason(err))
+	r.Unread = append(r.Unread, what+": "+files.Reason(err))
 	return nil
 }
 

@@ -112,7 +112,11 @@ func (k *Kind) system(ctx context.Context, j *job.Job) (*System, error) {
 	case k.cfg.Remote == nil: // this process reaches no other machine
 		return &System{Watch: j.Watch}, nil
 	}
-	return k.cfg.Remote.System(ctx, j.Tenant, j.Watch)
+	y, err := k.cfg.Remote.System(ctx, j.Tenant, j.Watch)
+	if job.KindOf(err) == job.NotFound { // somebody may make it again
+		err = &host.Trouble{Code: job.SystemDisabled, Err: err}
+	}
+	return y, err
 }
 
 // folder returns the folder of a job.

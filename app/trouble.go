@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/bits"
-	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,7 +66,7 @@ const TesterMachine = "machine"
 // shortage blocks a job until the machine gives again what it lacked. The test runs on that
 // machine.
 func shortage(err error) *job.Block {
-	return &job.Block{Code: job.MachineExhausted, Message: Reason(err), Tester: TesterMachine}
+	return &job.Block{Code: job.MachineExhausted, Message: files.Reason(err), Tester: TesterMachine}
 }
 
 // unlaunched says what a launcher lacked that gave up, if that comes back. Otherwise it is nil.
@@ -107,7 +106,7 @@ func (k *Kind) full(ctx context.Context, r room, err error) error {
 	if _, statErr := r.fs.Stat(ctx, r.root); statErr != nil { // there was not even room for it
 		r.root = files.Volume(ctx, r.fs, r.root)
 	}
-	b := &job.Block{Code: code, Message: Reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
+	b := &job.Block{Code: code, Message: files.Reason(err), Tester: TesterSpace, Params: map[string]string{"path": r.root}}
 	if r.watch != "" {
 		b.Params[ParamWatch] = r.watch
 	}
@@ -180,7 +179,7 @@ func (k *Kind) trouble(ctx context.Context, s *program, code job.Code, what stri
 	if ctx.Err() != nil {
 		return engine.Back()
 	}
-	what += ": " + Reason(err)
+	what += ": " + files.Reason(err)
 	if job.Shortage(err) {
 		err = shortage(err)
 	}
@@ -205,24 +204,6 @@ func (k *Kind) faulty(ctx context.Context, s *program, code job.Code, err error)
 		return k.trouble(ctx, s, code, "look at the job", err)
 	}
 	return engine.Fail(job.Entry{Code: code, Message: err.Error()})
-}
-
-// Reason says why something failed, without temporary names and repeated paths in a chain of
-// errors.
-func Reason(err error) string {
-	if b, ok := errors.AsType[*job.Block](err); ok {
-		return b.Error()
-	}
-	if link, ok := errors.AsType[*files.LinkError](err); ok {
-		return link.Error()
-	}
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
-		if files.Temporary(at.Path) {
-			return fmt.Sprintf("%v in %s", at.Err, path.Dir(at.Path))
-		}
-		return fmt.Sprintf("%s: %v", at.Path, at.Err)
-	}
-	return err.Error()
 }
 
 // inputTrouble returns the outcome of a step that failed at an input.

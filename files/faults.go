@@ -3,7 +3,9 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"path"
 	"syscall"
 	"time"
 
@@ -55,3 +57,21 @@ func (u undescribed) Mode() fs.FileMode  { return u.mode }
 func (u undescribed) ModTime() time.Time { return time.Time{} }
 func (u undescribed) IsDir() bool        { return false }
 func (u undescribed) Sys() any           { return nil }
+
+// Reason says why something failed, without temporary names and repeated paths in a chain of
+// errors.
+func Reason(err error) string {
+	if b, ok := errors.AsType[*job.Block](err); ok {
+		return b.Error()
+	}
+	if link, ok := errors.AsType[*LinkError](err); ok {
+		return link.Error()
+	}
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		if Temporary(at.Path) {
+			return fmt.Sprintf("%v in %s", at.Err, path.Dir(at.Path))
+		}
+		return fmt.Sprintf("%s: %v", at.Path, at.Err)
+	}
+	return err.Error()
+}

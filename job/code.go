@@ -206,8 +206,8 @@ var Codes = []CodeInfo{
 		"ENFILE, EAGAIN, ENOMEM, ENOBUFS)", true, "look at the limits of the user and of the service (ulimit -a; " +
 		"LimitNOFILE and TasksMax of its unit) and at what uses them up"},
 	{
-		SystemDisabled, "before a launch: the system was disabled", true,
-		"wait until it is enabled again (pawl enable system NAME), or run the job on another one",
+		SystemDisabled, "before a launch: the system was disabled. Any state: a system that the job needs is gone", true,
+		"enable it (pawl enable system NAME), or make it again (pawl apply); or run the job on another one",
 	},
 	{
 		AppDisabled, "said by handlers only, so far: the app was disabled", true,

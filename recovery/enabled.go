@@ -31,3 +31,11 @@ func (f IsEnabled) Test(ctx context.Context, q Question) (Answer, error) {
 
 // Private implements [Private]: each tenant has its own documents.
 func (IsEnabled) Private() {}
+
+// Disabled returns the block of jobs for which a system has to be there and enabled.
+func Disabled(system, message string) *job.Block {
+	return &job.Block{
+		Code: job.SystemDisabled, Message: message, Tester: Enabled,
+		Params: map[string]string{"kind": job.KindSystem, "name": system}, Line: job.SystemKey(system),
+	}
+}

@@ -490,7 +490,7 @@ func TestEnabled(t *testing.T) {
 			t.Fatal(err)
 		}
 		about := func(code job.Code, kind, name string) *job.Block {
-			return &job.Block{Code: code, Tester: service.TesterEnabled, Params: map[string]string{"kind": kind, "name": name}}
+			return &job.Block{Code: code, Tester: recovery.Enabled, Params: map[string]string{"kind": kind, "name": name}}
 		}
 		system := w.blocked("system", about(job.SystemDisabled, job.KindSystem, job.SystemLocal))
 		app := w.blocked("app", about(job.AppDisabled, "app", "blast"))

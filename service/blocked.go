@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -128,12 +129,8 @@ func (s *Service) ActOnJobs(ctx context.Context, want groups.Action, jobs ...job
 	return answers, err
 }
 
-// TesterEnabled is the name of the tester that asks whether something with a document is enabled,
-// in the tenant of the waiting jobs. The parameters "kind" and "name" name the document. Without a
-// document the thing is not enabled.
-const TesterEnabled = recovery.Enabled
-
-// enabled reports whether something with a document is enabled; see [recovery.IsEnabled].
+// enabled reports whether something with a document is enabled, in the tenant of the jobs that wait
+// for it; see [recovery.IsEnabled].
 func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool, error) {
 	if kind == kindTenant {
 		tenant = store.Site
@@ -158,14 +155,6 @@ func (s *Service) enabled(ctx context.Context, tenant, kind, name string) (bool,
 // suspended.
 const kindTenant = "tenant"
 
-// disabledSystem returns the block of jobs on a disabled system.
-func disabledSystem(name string) *job.Block {
-	return &job.Block{
-		Code: job.SystemDisabled, Message: "system " + name + " is disabled", Tester: TesterEnabled,
-		Params: map[string]string{"kind": job.KindSystem, "name": name}, Line: job.SystemKey(name),
-	}
-}
-
 // blocks returns the block that keeps a job from its next step: see [engine.Config].
 func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 	if !j.Program() {
@@ -180,7 +169,7 @@ func (s *Service) blocks(ctx context.Context, j *job.Job) *job.Block {
 		// The answer may be a second old. A job that goes on because the system was enabled must not
 		// be blocked again by an old answer.
 		if enabled, err := s.enabled(ctx, j.Tenant, job.KindSystem, name); err != nil || !enabled {
-			return disabledSystem(name)
+			return recovery.Disabled(name, "system "+name+" is disabled")
 		}
 	}
 	return nil
@@ -197,18 +186,27 @@ func systemOf(j *job.Job) string {
 	return spec.System
 }
 
-// mayBeEnabled has the group tested now whose jobs wait for a document.
+// mayBeEnabled has the groups tested now whose jobs wait for a system: for its document, or for its
+// host.
 func (s *Service) mayBeEnabled(ctx context.Context, kind, name string) {
 	if kind != job.KindSystem {
 		return
 	}
-	key := disabledSystem(name).Group(s.cfg.Tenant)
-	_, eff, err := s.cfg.Store.Steer(ctx,
-		store.Steer{Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: groups.TryNow, Group: key})
-	switch {
-	case err == nil:
-		s.engine.Follow(ctx, eff)
-	case job.KindOf(err) != job.NotFound:
+	all, err := s.groups(ctx, store.GroupQuery{Tenant: s.cfg.Tenant})
+	for i := range all {
+		ask := all[i].Block.Params
+		if of, _, _ := strings.Cut(ask["watch"], "/"); of != name && (ask["kind"] != kind || ask["name"] != name) {
+			continue
+		}
+		if _, eff, steerErr := s.cfg.Store.Steer(ctx, store.Steer{
+			Tenant: s.cfg.Tenant, By: s.cfg.Principal, Want: groups.TryNow, Group: all[i].Key,
+		}); steerErr == nil {
+			s.engine.Follow(ctx, eff)
+		} else if job.KindOf(steerErr) != job.NotFound {
+			err = steerErr
+		}
+	}
+	if err != nil {
 		s.cfg.Log.Info("the jobs that wait for a document are tested later", "kind", kind, "name", name, "error", err)
 	}
 }

@@ -74,6 +74,11 @@ func (s *Service) View(ctx context.Context, id job.ID) (View, error) {
 	if v.Started, v.Ran, err = s.run(ctx, &j); err != nil {
 		return View{}, err
 	}
+	if name := systemOf(&j); far(&j) && v.SystemSilent == nil {
+		if _, err := s.Systems().Resource(ctx, name); job.KindOf(err) == job.NotFound {
+			v.Why += "; nobody looks at it, for " + err.Error() + " any more: make it again"
+		}
+	}
 	k, ok := s.cfg.Kinds[j.Kind].(engine.Keeper)
 	if !ok {
 		return v, nil

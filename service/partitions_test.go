@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // The document of a system sets the limits of its partitions. Jobs that name no partition are under
@@ -65,6 +66,15 @@ func TestPartitions(t *testing.T) {
 	if _, err := svc.Submit(ctx, on("lang")); err == nil || err.Error() !=
 		"resources.partition (lang): is no partition of system cluster: give short or long" {
 		t.Errorf("an unknown partition: %v", err)
+	}
+	list, err := svc.List(ctx, store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Jobs {
+		if _, err := svc.Cancel(ctx, list.Jobs[i].ID); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := svc.Systems().Delete(ctx, "cluster", service.AnyVersion); err != nil {
 		t.Fatal(err)

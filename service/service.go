@@ -62,7 +62,7 @@ type Config struct {
 	// Queues are the only queues whose jobs this process runs; empty: all queues that exist.
 	Queues []string
 	// Testers find out whether a block has cleared, by the names that [Block] may give.
-	// [TesterEnabled] comes with the service, and [HandleTester] registers more. Package
+	// [recovery.Enabled] comes with the service, and [HandleTester] registers more. Package
 	// recovery/testers has testers that reach out into the world.
 	Testers map[string]recovery.Tester
 	// TestTimeout is how long one test may take; 30 s by default.
@@ -120,7 +120,7 @@ func New(cfg Config) *Service {
 		sessions: sessions{store: cfg.Store},
 		feed:     feed.New(cfg.Store, cfg.Broker, cfg.Tenant, cfg.Log),
 	}}
-	s.cfg.Testers[TesterEnabled] = recovery.IsEnabled(s.enabled)
+	s.cfg.Testers[recovery.Enabled] = recovery.IsEnabled(s.enabled)
 	s.start()
 	return s
 }

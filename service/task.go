@@ -476,7 +476,7 @@ func also(ctx context.Context, err error) string {
 // together.
 //
 // condition says what happened, for people, such as "the payment service is away". tester is
-// [TesterEnabled], a name in [Config.Testers], or "go/NAME" for the function that [HandleTester]
+// [recovery.Enabled], a name in [Config.Testers], or "go/NAME" for the function that [HandleTester]
 // registered as NAME. The name of a tester has up to 64 bytes. There are up to [job.MaxParams]
 // parameters of up to 1,024 bytes each, name and value together. Otherwise the job fails.
 func Block(condition, tester string, params map[string]string) error {

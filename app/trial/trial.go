@@ -75,7 +75,7 @@ func (t *Trial) fail(step string, code job.Code, err error, advice string) {
 	if advice == "" {
 		advice = t.Remedy(step, code)
 	}
-	t.Check.Fail(step, code, app.Reason(err), advice)
+	t.Check.Fail(step, code, files.Reason(err), advice)
 }
 
 // CodeOf returns the condition that an error of a host or of its files tells; empty: none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
+	"github.com/pawl-jobs/pawl/recovery"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
 )
@@ -382,7 +383,7 @@ func (t *trouble) groupOf(code job.Code, o order) string {
 		return job.Blocking(lacks(o.Needs)).Group(tenant)
 	}
 	b := job.Block{
-		Code: code, Tester: service.TesterEnabled,
+		Code: code, Tester: recovery.Enabled,
 		Params: map[string]string{"kind": job.KindSystem, "name": job.SystemLocal},
 	}
 	return b.Group(tenant)
