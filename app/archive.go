@@ -246,7 +246,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 		if ctx.Err() != nil || job.Shortage(err) || silent(s.job, err) != nil {
 			return fails("remove "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
-		done = done.Explain("its folder is left in "+s.dir+": "+files.Reason(err), nil) // the results are where they should be
+		// The results are where they should be.
+		done = done.Explain("its folder is left in "+s.dir+": "+files.Reason(err), nil)
 	} else if s.distant() { // so nobody asks the machine where its files are
 		s.progress.Cleaned = true
 		done = done.Work(s.progress.encode())

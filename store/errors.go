@@ -33,8 +33,8 @@ func OtherVersion(kind, name string, version int64) error {
 
 // InUse is the error of [Resources] for a document that jobs need which have not ended.
 func InUse(kind, name string) error {
-	return job.Errorf(job.Conflict, "%s %s has jobs that have not ended: wait for them or cancel them, or disable the %[1]s",
-		kind, name)
+	return job.Errorf(job.Conflict,
+		"%s %s has jobs that have not ended: wait for them or cancel them, or disable the %[1]s", kind, name)
 }
 
 // NoQueue is the error for a queue that has no document and would need one.

@@ -64,9 +64,9 @@ var resourceKinds = []*resourceKind{
 	}),
 	kindOf(resourceKind{
 		kind: job.KindSystem, plural: "systems", example: "lab", columns: []string{"HOST"},
-		deleting: "Delete removes the document of a system. A system on which a job has not ended is kept; disable it, and it " +
-			"launches nothing. Jobs that need it for an input or for their results wait until it is there again. " +
-			"The system local is always there.",
+		deleting: "Delete removes the document of a system. A system on which a job has not ended is kept; disable " +
+			"it, and it launches nothing. Jobs that need it for an input or for their results wait until it is " +
+			"there again. The system local is always there.",
 		switching: [2]string{"launch programs again", "launch no programs: their jobs wait"},
 	}, job.ParseSystem, (*client.Client).Systems, func(s *job.System) resource {
 		return resource{name: s.Name, disabled: s.Disabled, description: s.Description, cells: []string{hostOf(s)}}

@@ -66,7 +66,8 @@ func TestSystemGone(t *testing.T) {
 	if err := w.Systems().Delete(t.Context(), "other", service.AnyVersion); err != nil {
 		t.Errorf("system other has none: %v", err)
 	}
-	answers, err := w.Submit(t.Context(), service.Request{Spec: w.program("lab", ""), After: []store.After{{Job: runs[1]}}})
+	later := service.Request{Spec: w.program("lab", ""), After: []store.After{{Job: runs[1]}}}
+	answers, err := w.Submit(t.Context(), later)
 	if err != nil {
 		t.Fatal(err)
 	}
