@@ -207,7 +207,8 @@ var Codes = []CodeInfo{
 		"LimitNOFILE and TasksMax of its unit) and at what uses them up"},
 	{
 		SystemDisabled, "before a launch: the system was disabled. Any state: a system that the job needs is gone", true,
-		"enable it (pawl enable system NAME), or make it again (pawl apply); or run the job on another one",
+		"wait until it is enabled again (pawl enable system NAME), make it again if it is gone, or run the job on " +
+			"another one",
 	},
 	{
 		AppDisabled, "said by handlers only, so far: the app was disabled", true,
