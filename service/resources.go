@@ -220,8 +220,8 @@ func (r Resources[T]) Disable(ctx context.Context, name string, disabled bool, v
 }
 
 // Delete removes a document, and the limits that it asked for. version is as in [Resources.Apply].
-// The error is of kind Conflict if another version is there and for a queue or system with jobs that
-// have not ended, and of kind NotFound if there is no document.
+// The error is of kind Conflict if another version is there and for a queue or system with jobs
+// that have not ended, and of kind NotFound if there is no document.
 func (r Resources[T]) Delete(ctx context.Context, name string, version int64) error {
 	old, err := store.FindResource(ctx, r.s.cfg.Store, r.s.cfg.Tenant, r.kind.kind, name)
 	if err == nil || job.KindOf(err) == job.NotFound {
