@@ -315,7 +315,9 @@ func TestValidate(t *testing.T) {
 		}), nil},
 		{"output in an input in place", app(func(s *job.Spec) {
 			s.Stdout, s.Inputs = "a/log", []job.Input{{From: "/b/a", InPlace: true}}
-		}), []job.Problem{{"stdout", "a/log", "lies in inputs[0], which is a link to /b/a", "give one of them another path"}}},
+		}), []job.Problem{{
+			"stdout", "a/log", "lies in inputs[0], which is a link to /b/a", "give one of them another path",
+		}}},
 		{"output out of the folder", app(func(s *job.Spec) { s.Stdout, s.Stderr = "/dev/null", ".pawl/x" }), []job.Problem{
 			{"stdout", "/dev/null", "leaves the job's folder", "give a relative path without .."},
 			{"stderr", ".pawl/x", "lies in .pawl, which is Pawl's own", "give another path"},

@@ -420,7 +420,8 @@ func TestPause(t *testing.T) {
 		if jobs, err := p.RunSchedule(ctx, "", "s"); err != nil || len(jobs) != 1 || jobs[0].Existed {
 			t.Errorf("run: %v, %v", jobs, err)
 		}
-		if r, err := p.Schedules().Disable(ctx, "s", false, service.AnyVersion); err != nil || r.Next.Format("15:04") != "00:40" {
+		r, err := p.Schedules().Disable(ctx, "s", false, service.AnyVersion)
+		if err != nil || r.Next.Format("15:04") != "00:40" {
 			t.Errorf("enabled: %+v, %v", r, err)
 		}
 		time.Sleep(6 * time.Minute)
