@@ -12,15 +12,17 @@ import (
 // Begin implements [store.Leases].
 func (s *Store) Begin(ctx context.Context, n store.Session) error {
 	alive := false
+	found := func(*reader) error { alive = true; return nil }
 	err := s.call(ctx, everyone, func(t *tx) error {
 		alive = false
 		return t.commit(
-			do(`INSERT INTO pawl.sessions (id, process, mode, lease, started, renewed, renewed_ago, lease_until)
+			read(`INSERT INTO pawl.sessions (id, process, mode, lease, started, renewed, renewed_ago, lease_until)
 				SELECT $1, $2::json, $4, $3::interval, x.now, x.now, x.now, x.now + $3::interval
 					FROM (SELECT pawl.clock() AS now) x
-				ON CONFLICT (id) DO NOTHING`, [16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Mode)),
+				ON CONFLICT (id) DO NOTHING RETURNING id`, found,
+				[16]byte(n.ID), encode(n.Process), max(n.Lease, store.MinLease), string(n.Mode)),
 			read(`SELECT FROM pawl.sessions s WHERE s.id = $1 AND s.ended IS NULL AND s.lease_until > pawl.clock()`,
-				func(*reader) error { alive = true; return nil }, [16]byte(n.ID)))
+				found, [16]byte(n.ID)))
 	})
 	if err == nil && !alive {
 		err = store.NoSession(n.ID)

@@ -569,6 +569,24 @@ func TestSerialization(t *testing.T) {
 	}
 }
 
+// TestShortLeaseOnASlowServer has the database take longer over the beginning of a session than its
+// lease lasts: it has begun.
+func TestShortLeaseOnASlowServer(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t).Database(t)
+	migrate(t, dsn, "")
+	s := open(t, dsn, postgres.Options{})
+	must(t, connect(t, dsn), `CREATE FUNCTION public.slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.05); RETURN NEW; END $$;
+		CREATE TRIGGER slow AFTER INSERT ON pawl.sessions FOR EACH ROW EXECUTE FUNCTION public.slow()`)
+	session := store.Session{ID: job.NewID(), Lease: store.MinLease}
+	if err := s.Begin(t.Context(), session); err != nil {
+		t.Errorf("a session with the shortest lease: %v", err)
+	}
+	if err := s.Begin(t.Context(), session); job.KindOf(err) != job.Fenced {
+		t.Errorf("a beginning repeated after the lease: %v, want fenced", err)
+	}
+}
+
 // TestEra shows that events go on in a cluster whose transactions are counted anew, as after a
 // restore from a dump.
 func TestEra(t *testing.T) {
