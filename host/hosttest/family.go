@@ -3,6 +3,7 @@ package hosttest
 import (
 	"context"
 	cryptorand "crypto/rand"
+	"errors"
 	"math/rand/v2"
 	"path"
 	"strconv"
@@ -28,11 +29,20 @@ func (f fixture) killAll(t *testing.T, family host.Family) {
 	})
 }
 
-// members returns the members of a family.
+// members returns the members of a family. On a busy machine a look may have to be repeated.
 func (f fixture) members(t *testing.T, family host.Family) []host.Member {
 	t.Helper()
-	all, err := f.host.Members(context.WithoutCancel(t.Context()), []host.Family{family})
-	must(t, err)
+	var all [][]host.Member
+	Until(t, "a look has read all processes", func() bool {
+		var err error
+		all, err = f.host.Members(context.WithoutCancel(t.Context()), []host.Family{family})
+		if _, busy := errors.AsType[*host.Trouble](err); !busy {
+			must(t, err)
+			return true
+		}
+		t.Log(err)
+		return false
+	})
 	return all[0]
 }
 
