@@ -3,11 +3,14 @@ package pawl_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pawl-jobs/pawl"
+	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/sqlite"
@@ -72,4 +75,63 @@ func TestCloseEndsRun(t *testing.T) {
 	if got, err := interrupted.Find(svc, h.ID).Wait(t.Context()); got != 7 || err != nil {
 		t.Errorf("the job that went back: %d, %v", got, err)
 	}
+}
+
+// Who waits for a job or follows events while the service is closed gets an error of kind Closed.
+func TestCloseEndsWaits(t *testing.T) {
+	everywhere(t, func(t *testing.T, at pawl.Source) {
+		bus := &heard{listening: make(chan struct{})}
+		svc := opened(t, func(ctx context.Context, log *slog.Logger) (*pawl.Database, error) {
+			db, err := at(ctx, log)
+			if err != nil {
+				return nil, err
+			}
+			bus.Broker, db.Broker = db.Broker, bus
+			return db, nil
+		})
+		h := enqueue(t, pawl.Task[int, int]{Kind: "never"}, svc, 1)
+		ended := make(chan error, 2)
+		go func() {
+			_, err := h.Wait(t.Context())
+			ended <- err
+		}()
+		go func() {
+			var last error
+			for _, err := range svc.Jobs().Events(t.Context(), job.ID{}, "") {
+				last = err
+			}
+			ended <- last
+		}()
+		<-bus.listening
+		if err := svc.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-ended; job.KindOf(err) != job.Closed || !strings.Contains(err.Error(), "the service was closed") {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+// heard is a broker that tells when a subscriber waits for messages.
+type heard struct {
+	broker.Broker
+	once      sync.Once
+	listening chan struct{}
+}
+
+func (b *heard) Subscribe(ctx context.Context, topic string) (broker.Subscription, error) {
+	s, err := b.Broker.Subscribe(ctx, topic)
+	return heardSubscription{s, b}, err
+}
+
+type heardSubscription struct {
+	broker.Subscription
+	bus *heard
+}
+
+func (s heardSubscription) Lost() <-chan struct{} {
+	s.bus.once.Do(func() { close(s.bus.listening) })
+	return s.Subscription.Lost()
 }

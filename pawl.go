@@ -360,8 +360,9 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.jobs.Run(ctx)
 }
 
-// Close ends [Service.Run], in good order, and closes the database. Calls that come later return an
-// error of kind [job.Closed]. It is not for handlers: Run waits for them.
+// Close ends [Service.Run], in good order, and closes the database. Calls that wait, such as
+// [Handle.Wait], and those that come later return an error of kind [job.Closed]. It is not for
+// handlers: Run waits for them.
 func (s *Service) Close() error {
 	s.closed.Store(true)
 	if r := s.running.Load(); r != nil {

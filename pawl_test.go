@@ -318,11 +318,20 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 			}},
 		}
 		migrated.Handle(svc, handle)
+		emptied := pawl.Task[numbers, string]{
+			Kind: "emptied", Version: 2,
+			Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(json.RawMessage) (json.RawMessage, error) {
+				return nil, nil
+			}},
+		}
+		emptied.Handle(svc, handle)
 		stop := running(t, svc)
 		first := pawl.Task[texts, string]{Kind: "migrated"}
 		plain, older := enqueue(t, new, svc, texts{"three"}), enqueue(t, first, svc, texts{"three"})
+		none := enqueue(t, pawl.Task[texts, string]{Kind: "emptied"}, svc, texts{"three"})
 		for h, why := range map[*pawl.Handle[string]]string{
 			plain: "cannot unmarshal string", older: "from version 1: no number",
+			none: "from version 1: the function returned no arguments",
 		} {
 			for e, err := range svc.Jobs().Events(t.Context(), h.ID, "") {
 				if err != nil {

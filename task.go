@@ -307,6 +307,9 @@ func (t *Task[A, R]) read(j *job.Job, reads store.Reads, args *A) error {
 			continue // A reads both
 		}
 		newer, err := migrate(spec.Args)
+		if err == nil && newer == nil && spec.Args != nil {
+			err = errors.New("the function returned no arguments")
+		}
 		if err != nil {
 			return unreadableArgs(j, has, reads.Build, fmt.Errorf("from version %d: %w", from, err))
 		}
@@ -376,7 +379,8 @@ func WithID(id string) EnqueueOption {
 }
 
 // WithKey makes the call one that can be repeated: within a day, another call with the same key and
-// arguments returns the same jobs; with other arguments it is an error of kind [job.Conflict].
+// arguments returns the same jobs; with other arguments it is an error of kind [job.Conflict]. In a
+// transaction of PostgreSQL it is refused: give [WithID] there.
 func WithKey(key string) EnqueueOption {
 	return func(e *Enqueueing) {
 		e.Key = key
@@ -463,6 +467,9 @@ func (h *Handle[R]) late(ctx context.Context, err error) error {
 	v, failed := h.s.jobs.View(ctx, h.ID)
 	if failed != nil {
 		return err
+	}
+	if v.State.Terminal() { // before Wait saw it
+		return fmt.Errorf("job %s has ended by now: it is %s: %s: %w", v.ID, v.State, v.Why, err)
 	}
 	return fmt.Errorf("job %s has not ended: it is %s: %s: %w", v.ID, v.State, v.Why, err)
 }

@@ -188,6 +188,13 @@ func TestWaitInVain(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	if _, err := svc.Jobs().Cancel(t.Context(), h.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = h.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "has ended by now: it is CANCELED: ") {
+		t.Errorf("with a context that is over, of a job that has ended: %v", err)
+	}
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
 	if _, err = h.Wait(ctx); !errors.Is(err, context.Canceled) {
@@ -218,7 +225,7 @@ func TestTransactionOfAnotherService(t *testing.T) {
 		})
 		refused(err, "sqlite.In: the transaction is one of another service")
 		_, err = task.Enqueue(t.Context(), wrong, 1, postgres.InSQL(nil))
-		refused(err, "postgres.In: the service is not on PostgreSQL: open it with postgres.At, in a test too")
+		refused(err, "postgres.InSQL: the service is not on PostgreSQL: open it with postgres.At, in a test too")
 	}
 	refused(sqlite.WithTx(t.Context(), memory, nil), "sqlite.WithTx: the service is not in a folder: open it with sqlite.At")
 	_, err := enqueue(t, task, svc, 1).Wait(t.Context())

@@ -48,6 +48,8 @@ type Subscription interface {
 	// Messages delivers until Close. If the receiver is too slow or was cut off, messages are lost.
 	Messages() <-chan []byte
 	// Lost delivers a value after messages were lost. Then the receiver must read the rows instead.
+	// It also does when the broker is closed: then another Subscribe is an error of kind
+	// [job.Closed].
 	Lost() <-chan struct{}
 	// Close ends the subscription, and leaves the channels open. It can be called again.
 	Close()

@@ -70,8 +70,11 @@ func OpenAt(t testing.TB, at pawl.Source, options ...pawl.Option) *pawl.Service 
 }
 
 func memory(context.Context, *slog.Logger) (*pawl.Database, error) {
-	st := fake.New(nil)
-	return &pawl.Database{Store: st, Broker: &local.Broker{}, Close: st.Close}, nil
+	st, bus := fake.New(nil), &local.Broker{}
+	return &pawl.Database{Store: st, Broker: bus, Close: func() error {
+		defer bus.Close()
+		return st.Close()
+	}}, nil
 }
 
 // Start runs a service until stop is called, or until the test ends. Where the service ends with an

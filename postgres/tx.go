@@ -38,7 +38,7 @@ import (
 // Until the transaction ends it holds the unique keys of its jobs: others that enqueue equal ones
 // wait for it. Events of transactions that began after it are not shown before. So commit soon.
 func In(tx pgx.Tx) pawl.EnqueueOption {
-	return in(&transaction{
+	return in("In", &transaction{
 		query: func(ctx context.Context, text string, args ...any) (answer string, err error) {
 			err = tx.QueryRow(ctx, text, args...).Scan(&answer)
 			return answer, err
@@ -49,7 +49,7 @@ func In(tx pgx.Tx) pawl.EnqueueOption {
 
 // InSQL is [In] for a transaction of database/sql, with any driver that writes parameters as $1.
 func InSQL(tx *sql.Tx) pawl.EnqueueOption {
-	return in(&transaction{
+	return in("InSQL", &transaction{
 		query: func(ctx context.Context, text string, args ...any) (answer string, err error) {
 			err = tx.QueryRowContext(ctx, text, args...).Scan(&answer)
 			return answer, err
@@ -58,16 +58,16 @@ func InSQL(tx *sql.Tx) pawl.EnqueueOption {
 	}, tx == nil)
 }
 
-func in(tx *transaction, none bool) pawl.EnqueueOption {
+func in(name string, tx *transaction, none bool) pawl.EnqueueOption {
 	return func(e *pawl.Enqueueing) {
 		e.Tx = func(db *pawl.Database) (pawl.Tx, error) {
 			st, ok := db.Store.(*postgres.Store)
 			if !ok {
-				return nil, job.Errorf(job.Invalid, "postgres.In: the service is not on PostgreSQL: open it with postgres.At, "+
-					"in a test too; in a folder use sqlite.WithTx and sqlite.In")
+				return nil, job.Errorf(job.Invalid, "postgres.%s: the service is not on PostgreSQL: open it with "+
+					"postgres.At, in a test too; in a folder use sqlite.WithTx and sqlite.In", name)
 			}
 			if none {
-				return nil, job.Errorf(job.Invalid, "postgres.In: the transaction is nil: give the one that Begin returned")
+				return nil, job.Errorf(job.Invalid, "postgres.%s: the transaction is nil: give the one that Begin returned", name)
 			}
 			bound := *tx
 			bound.store = st

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -535,6 +536,34 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
+// Two transactions that take their keys in different orders: the one that PostgreSQL fails is told
+// to begin again, and the other one goes on.
+func TestDeadlock(t *testing.T) {
+	a := start(t)
+	ended := make(chan error, 2)
+	var both sync.WaitGroup
+	both.Add(2)
+	for _, accounts := range [][]string{{"ada", "bob"}, {"bob", "ada"}} {
+		go func() {
+			ended <- pgx.BeginFunc(t.Context(), a.db, func(tx pgx.Tx) error {
+				_, err := unique.Enqueue(t.Context(), a.svc, order{accounts[0], 1}, postgres.In(tx))
+				both.Done()
+				both.Wait()
+				if err == nil {
+					_, err = unique.Enqueue(t.Context(), a.svc, order{accounts[1], 1}, postgres.In(tx))
+				}
+				return err
+			})
+		}()
+	}
+	one, two := <-ended, <-ended
+	failed := cmp.Or(one, two)
+	if one != nil && two != nil || job.KindOf(failed) != job.Unavailable || !strings.Contains(fmt.Sprint(failed),
+		"the transaction was refused to avoid a deadlock or a conflict: roll it back, and do all of it again: ") {
+		t.Errorf("%v, %v", one, two)
+	}
+}
+
 // A transaction that can have no jobs of the service says so, and not that the service is in
 // trouble.
 func TestTransactionElsewhere(t *testing.T) {
@@ -701,9 +730,10 @@ func TestSchemaOfTheService(t *testing.T) {
 	if j, err := h.Job(t.Context()); err != nil || j.Kind != "plain" {
 		t.Errorf("%s, %v", j.Kind, err)
 	}
-	for _, none := range []pawl.EnqueueOption{postgres.In(nil), postgres.InSQL(nil)} {
+	for name, none := range map[string]pawl.EnqueueOption{"In": postgres.In(nil), "InSQL": postgres.InSQL(nil)} {
 		_, err := plain.Enqueue(t.Context(), svc, order{"ada", 1}, none)
-		if job.KindOf(err) != job.Invalid || err.Error() != "postgres.In: the transaction is nil: give the one that Begin returned" {
+		want := "postgres." + name + ": the transaction is nil: give the one that Begin returned"
+		if job.KindOf(err) != job.Invalid || err.Error() != want {
 			t.Errorf("%v", err)
 		}
 	}

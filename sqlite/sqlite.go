@@ -32,6 +32,10 @@ func At(dir string) pawl.Source {
 		if err != nil {
 			return nil, err
 		}
-		return &pawl.Database{Store: st, Broker: &local.Broker{}, Close: st.Close}, nil
+		bus := &local.Broker{}
+		return &pawl.Database{Store: st, Broker: bus, Close: func() error {
+			defer bus.Close()
+			return st.Close()
+		}}, nil
 	}
 }

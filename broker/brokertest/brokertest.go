@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) (broker.Broker, broker.Broker)) {
 		{"a slow subscriber is told that it lost messages", slow},
 		{"a closed subscription holds up nobody", closed},
 		{"everything at once", together},
+		{"a closed broker tells who waits, and subscribes nobody", over},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -472,6 +473,18 @@ func closed(t *testing.T, p pair) {
 	}
 	open.Close()
 	publish(t, p.tells, "news", "for nobody")
+}
+
+func over(t *testing.T, p pair) {
+	s := subscribe(t, p.hears, "news")
+	go p.hears.(interface{ Close() }).Close()
+	if _, err := p.hears.Wait(t.Context(), []job.QueueKind{red}); job.KindOf(err) != job.Closed {
+		t.Errorf("Wait returned %v", err)
+	}
+	<-s.Lost()
+	if _, err := p.hears.Subscribe(t.Context(), "news"); job.KindOf(err) != job.Closed {
+		t.Errorf("Subscribe returned %v", err)
+	}
 }
 
 func together(t *testing.T, p pair) {

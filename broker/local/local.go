@@ -16,9 +16,34 @@ type Broker struct {
 	dirty   map[job.QueueKind]bool
 	waiters []chan struct{}            // woken by an announcement
 	topics  map[string][]*subscription // live ones
+	closed  bool
 }
 
 var _ broker.Broker = (*Broker)(nil)
+
+var errClosed = job.Errorf(job.Closed, "the service was closed")
+
+// Close ends calls of Wait that find nothing, and refuses Subscribe, with an error of kind
+// [job.Closed]. Subscriptions signal Lost. Close can be called again.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.wake()
+	for _, subscriptions := range b.topics {
+		for _, s := range subscriptions {
+			s.miss()
+		}
+	}
+}
+
+// wake is called with mu held.
+func (b *Broker) wake() {
+	for _, w := range b.waiters {
+		close(w)
+	}
+	b.waiters = nil
+}
 
 // Announce implements [broker.Broker].
 func (b *Broker) Announce(_ context.Context, where ...job.QueueKind) error {
@@ -33,10 +58,7 @@ func (b *Broker) Announce(_ context.Context, where ...job.QueueKind) error {
 	for _, l := range where {
 		b.dirty[l] = true
 	}
-	for _, w := range b.waiters {
-		close(w)
-	}
-	b.waiters = nil
+	b.wake()
 	return nil
 }
 
@@ -51,8 +73,11 @@ func (b *Broker) Wait(ctx context.Context, where []job.QueueKind) ([]job.QueueKi
 				delete(b.dirty, l)
 			}
 		}
-		if found != nil {
+		if found != nil || b.closed {
 			b.mu.Unlock()
+			if found == nil {
+				return nil, errClosed
+			}
 			return found, nil
 		}
 		woken := make(chan struct{})
@@ -77,10 +102,7 @@ func (b *Broker) Publish(_ context.Context, topic string, message []byte) error 
 		select {
 		case s.messages <- slices.Clone(message):
 		default:
-			select {
-			case s.lost <- struct{}{}:
-			default:
-			}
+			s.miss()
 		}
 	}
 	return nil
@@ -94,6 +116,9 @@ func (b *Broker) Subscribe(_ context.Context, topic string) (broker.Subscription
 	s := &subscription{b: b, topic: topic, messages: make(chan []byte, buffer), lost: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errClosed
+	}
 	if b.topics == nil {
 		b.topics = map[string][]*subscription{}
 	}
@@ -106,6 +131,13 @@ type subscription struct {
 	topic    string
 	messages chan []byte
 	lost     chan struct{}
+}
+
+func (s *subscription) miss() {
+	select {
+	case s.lost <- struct{}{}:
+	default:
+	}
 }
 
 func (s *subscription) Messages() <-chan []byte { return s.messages }

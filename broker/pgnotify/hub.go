@@ -131,7 +131,11 @@ func (h *hub) missed() {
 	}
 }
 
-func (h *hub) close() { close(h.closed) }
+// close ends calls that wait. Subscribers that wait for messages are told that none comes any more.
+func (h *hub) close() {
+	close(h.closed)
+	h.missed()
+}
 
 func (h *hub) heard(topic string) bool {
 	h.mu.Lock()
@@ -164,14 +168,14 @@ func (h *hub) lost(topic string) {
 const behind = 256
 
 func (h *hub) subscribe(topic string) (*subscription, error) {
+	s := &subscription{hub: h, topic: topic, messages: make(chan []byte, behind), missed: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	select {
 	case <-h.closed:
 		return nil, errClosed
 	default:
 	}
-	s := &subscription{hub: h, topic: topic, messages: make(chan []byte, behind), missed: make(chan struct{}, 1)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.topics[topic] = append(h.topics[topic], s)
 	h.begin()
 	return s, nil

@@ -136,8 +136,8 @@ func Open(ctx context.Context, cfg Config) (*Broker, error) {
 }
 
 // Close sends what still waits, for a second at most, and ends all connections and goroutines of
-// the broker. Calls that wait, and all later calls, return an error of kind [job.Closed]. Close can
-// be called again.
+// the broker. Calls that wait, and all later calls, return an error of kind [job.Closed], and
+// subscriptions signal Lost. Close can be called again.
 func (b *Broker) Close() { b.close() }
 
 // Announce implements [broker.Broker]. After an error other processes may not hear of it. The error
@@ -181,7 +181,7 @@ func (b *Broker) Do(ctx context.Context, f func(ctx context.Context, c *pgx.Conn
 	return b.listener.do(ctx, f)
 }
 
-var errClosed = job.Errorf(job.Closed, "the broker is closed")
+var errClosed = job.Errorf(job.Closed, "the service was closed")
 
 // fault gives an error of the database its kind.
 func fault(err error) error {

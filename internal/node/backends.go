@@ -76,9 +76,8 @@ type Database struct {
 
 // Close closes both.
 func (d *Database) Close() error {
-	err := d.Store.Close()
-	d.closeBus()
-	return err
+	defer d.closeBus()
+	return d.Store.Close()
 }
 
 // A CountingStore counts the statements that it has sent to its database.
@@ -114,7 +113,8 @@ func openSQLite(ctx context.Context, c DatabaseConfig) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Database{Store: st, Bus: &local.Broker{}, closeBus: func() {}}, nil
+	bus := &local.Broker{}
+	return &Database{Store: st, Bus: bus, closeBus: bus.Close}, nil
 }
 
 func openPostgres(ctx context.Context, c DatabaseConfig) (*Database, error) {

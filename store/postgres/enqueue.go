@@ -70,6 +70,9 @@ func (s *Store) inTransaction(ctx context.Context, query Query, statement string
 	case code == codeNoSchema || code == codeUndefinedTable || code == codeUndefinedFunction:
 		return "", job.Errorf(job.Invalid, "the database of the transaction has no jobs in schema %s: begin it in the "+
 			"database of the service: %w", s.o.Schema, err)
+	case again(err):
+		return "", job.Errorf(job.Unavailable, "the transaction was refused to avoid a deadlock or a conflict: roll it "+
+			"back, and do all of it again: %w", err)
 	case code == codeReadOnly:
 		return "", job.Errorf(job.Unavailable, "the transaction takes no writes: begin it as one that writes, "+
 			"on the primary: %w", err)
@@ -132,7 +135,8 @@ type enqueuedKey struct {
 // enqueued returns a submission as the argument of enqueue.
 func enqueued(sub *store.Submission) ([]byte, error) {
 	if sub.Key != "" {
-		return nil, job.Errorf(job.Invalid, "a call in a transaction has no idempotency key: give each job an external id")
+		return nil, job.Errorf(job.Invalid, "a call in a transaction has no idempotency key: give each job an "+
+			"external id (pawl.WithID)")
 	}
 	if err := job.CheckTenant(sub.Tenant); err != nil {
 		return nil, err
