@@ -155,3 +155,8 @@ const (
 	WishPause  Wish = "pause"
 	WishResume Wish = "resume"
 )
+
+// Suspended reports whether a program is known to stand still: its watcher says so by this word.
+func Suspended(c Custody, message string) bool {
+	return c == Monitor && strings.HasPrefix(message, "suspended")
+}
