@@ -156,7 +156,5 @@ const (
 	WishResume Wish = "resume"
 )
 
-// Suspended reports whether a program is known to stand still: its watcher says so by this word.
-func Suspended(c Custody, message string) bool {
-	return c == Monitor && strings.HasPrefix(message, "suspended")
-}
+// Suspended reports whether a program is known to stand still: its watcher's message m says so.
+func Suspended(c Custody, m string) bool { return c == Monitor && strings.HasPrefix(m, "suspended") }
