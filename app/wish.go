@@ -100,7 +100,7 @@ func by(j *job.Job) string {
 
 // failed shows in the history that a wish was not carried out, once for each reason.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
-	said := "cannot " + what + " the program: " + err.Error()
+	said := map[string]string{"resume": "suspended: "}[what] + "cannot " + what + " the program: " + err.Error()
 	if ctx.Err() == nil && said != w.row.Message {
 		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
 		_, err = x.record(ctx, w, w.progress, said)
