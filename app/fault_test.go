@@ -237,6 +237,29 @@ func TestPauseThatFails(t *testing.T) {
 			t.Errorf("%s %s", j.State, j.Message)
 		}
 	})
+	t.Run("it is still suspended when it cannot go on", func(t *testing.T) {
+		var well atomic.Bool
+		h := open(t, func(p *parts) {
+			f := runnerfake.New(p.Local.Runner)
+			f.Through(func(_ context.Context, name string, call func() error) error {
+				if name == "Resume" && !well.Load() {
+					return unwell
+				}
+				return call()
+			})
+			p.Local.Runner, p.Look = f, 20*time.Millisecond
+		})
+		id, gate := waiting(h)
+		h.until(id, says("suspended by ada"))
+		if _, err := h.svc.Resume(h.ctx, id); err != nil {
+			h.Fatal(err)
+		}
+		h.until(id, says("suspended: cannot resume the program: unwell"))
+		well.Store(true)
+		h.until(id, says("goes on after"))
+		h.pass(gate)
+		h.end(id)
+	})
 	t.Run("a process of another user is named", func(t *testing.T) {
 		h := open(t, func(p *parts) {
 			f := runnerfake.New(p.Local.Runner)

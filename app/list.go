@@ -14,7 +14,11 @@ import (
 // an input, so its errors are those of an input; see [job.System.Opens].
 func (k *Kind) ListSystem(ctx context.Context, tenant, system, name string, limit int) (job.Listing, error) {
 	l := job.Listing{System: system, Path: path.Clean("/" + name)}
-	from, err := k.border().onSystem(ctx, tenant, place{"path", l.Path}, system, l.Path, false)
+	b, at := k.border(), place{"path", l.Path}
+	if y, err := b.farSide(ctx, tenant, at, system, false); err == nil && y.doc.Host.Kind != job.HostSSH {
+		return l, wrong(at, "is on the machine of the service, and pawl ls lists other machines", "use ls there")
+	}
+	from, err := b.onSystem(ctx, tenant, at, system, l.Path, false)
 	if err == nil {
 		l.Entries, l.More, err = files.Listing(ctx, from.fs, from.real, limit)
 	}

@@ -488,7 +488,10 @@ func (x *watch) goesOn(ctx context.Context, w *watched, s runner.Status) error {
 		x.lookIn(reasonSoon, w)
 	}
 	later := s.Expected.Sub(w.expected).Abs() > expectedStep && !s.Expected.IsZero()
-	news := !strings.HasPrefix(w.row.Message, s.Reason) && (e.State == job.Queued || w.row.Wish == "")
+	if e.State != w.row.State { // a scheduler has begun it, or has put it back into its queue
+		w.suspended, w.awake = false, true
+	}
+	news := !strings.HasPrefix(w.row.Message, s.Reason) && (e.State == job.Queued && !w.suspended || w.row.Wish == "")
 	if e.State != w.row.State || news || later {
 		if _, err := x.move(ctx, w, w.progress, e); err != nil {
 			return err

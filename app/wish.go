@@ -33,8 +33,7 @@ func (x *watch) obey(ctx context.Context, w *watched) error {
 }
 
 func (x *watch) suspend(ctx context.Context, w *watched) error {
-	suspender, can := x.sys.Runner.(runner.Suspender)
-	if !can || w.killing || w.suspended {
+	if w.killing || w.suspended {
 		return nil
 	}
 	x.lookIn(time.Second, w) // it is tried again unless it is suspended by then
@@ -52,7 +51,8 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 		}
 		w.awake = true
 	}
-	but, err := "", suspender.Suspend(ctx, w.handle)
+	but := map[job.State]string{job.Queued: ": it is held in the queue of its scheduler"}[w.row.State]
+	err := x.sys.Runner.Suspend(ctx, w.handle)
 	if deaf, ok := errors.AsType[*runner.Alive](err); ok {
 		but = ", but for " + runner.Remnants(deaf.Left)
 	} else if err != nil {
@@ -65,12 +65,8 @@ func (x *watch) suspend(ctx context.Context, w *watched) error {
 }
 
 func (x *watch) resume(ctx context.Context, w *watched) error {
-	suspender, can := x.sys.Runner.(runner.Suspender)
-	if !can {
-		return nil
-	}
 	w.suspended = false
-	err := suspender.Resume(ctx, w.handle)
+	err := x.sys.Runner.Resume(ctx, w.handle)
 	if _, deaf := errors.AsType[*runner.Alive](err); err != nil && !deaf { // these were not suspended either
 		return x.failed(ctx, w, "resume", err)
 	}
@@ -84,7 +80,9 @@ func (x *watch) resume(ctx context.Context, w *watched) error {
 	if w.awake {
 		halt = 0
 	}
-	n.Suspended, n.SuspendedAt = n.Suspended+halt, 0
+	if n.SuspendedAt = 0; w.row.State != job.Queued { // there its time has not begun
+		n.Suspended += halt
+	}
 	if written, err := x.record(ctx, w, n, "goes on after "+brief(halt)); err != nil || !written {
 		return err
 	}
@@ -102,7 +100,7 @@ func by(j *job.Job) string {
 
 // failed shows in the history that a wish was not carried out, once for each reason.
 func (x *watch) failed(ctx context.Context, w *watched, what string, err error) error {
-	said := "cannot " + what + " the program: " + err.Error()
+	said := map[string]string{"resume": "suspended: "}[what] + "cannot " + what + " the program: " + err.Error()
 	if ctx.Err() == nil && said != w.row.Message {
 		x.kind.cfg.Log.Error("a wish was not carried out", "wish", what, "job", w.row.ID, "error", err)
 		_, err = x.record(ctx, w, w.progress, said)

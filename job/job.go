@@ -155,3 +155,6 @@ const (
 	WishPause  Wish = "pause"
 	WishResume Wish = "resume"
 )
+
+// Suspended reports whether a program is known to stand still: its watcher's message m says so.
+func Suspended(c Custody, m string) bool { return c == Monitor && strings.HasPrefix(m, "suspended") }

@@ -152,6 +152,21 @@ func ParseEnd(name string, content []byte) (End, error) {
 	return e, nil
 }
 
+// KilledEnd returns the message of a launch whose messenger was killed with its program, after it
+// had been asked to end it. taken are the words of its first line. A zero time is not known: the
+// end is now then, and the beginning at the end.
+func KilledEnd(taken []string, began, ended time.Time) string {
+	if ended.IsZero() {
+		ended = time.Now()
+	}
+	if began.IsZero() || began.After(ended) {
+		began = ended
+	}
+	none := "0m0.00s 0m0.00s\n"
+	return fmt.Sprintf("%s\ncode 137\nbegan 0\nended %d\nbooted %d\n%s%ssignal\nasked\nend\n", strings.Join(taken, " "),
+		ended.Unix()-began.Unix(), began.Unix(), none, none)
+}
+
 // tick is how exactly /proc/uptime tells the time: it is cut, and an end is not to be before what
 // led to it.
 const tick = 10 * time.Millisecond

@@ -77,8 +77,8 @@ func (r *Refused) Error() string {
 
 // Runner launches programs on one host.
 //
-// Workers call Launch, Settle, Past and Clean. Watchers call Watch, Acknowledge, Probe and Forget.
-// Both call Kill.
+// Workers call Launch, Settle, Past and Clean. Watchers call Watch, Acknowledge, Probe, Suspend,
+// Resume and Forget. Both call Kill.
 // Several goroutines and several processes may call every method at once, and every call can be
 // repeated.
 //
@@ -146,6 +146,15 @@ type Runner interface {
 	// Kill spares the messenger while it has an end to tell.
 	Kill(ctx context.Context, h Handle, grace time.Duration) error
 
+	// Suspend stops all processes of a launch, and returns nil only when it is known that they stand
+	// still, or that nothing of the launch is alive. One that is Queued does not begin before Resume.
+	// If processes of it may not be signaled, and all others were, the error is an [*Alive] with
+	// these. A runner that cannot do it returns an error that says so to people.
+	Suspend(ctx context.Context, h Handle) error
+
+	// Resume lets go on what Suspend stopped. Its errors are those of Suspend.
+	Resume(ctx context.Context, h Handle) error
+
 	// Past tells what the host knows of a job beyond its launch k: its later launches and its mark.
 	// The launch number of k may be 0, for all launches. A job whose folder is missing has no
 	// launches. Past revokes nothing.
@@ -190,14 +199,6 @@ func (m *Mark) String() string {
 		return "it was over by " + m.At.Format(time.RFC3339) + ", without an exit code"
 	}
 	return fmt.Sprintf("it ended at %s with exit code %d", m.End.Ended.Format(time.RFC3339), m.End.Code)
-}
-
-// Suspender is a runner that can stop a program and let it go on. Both calls can be repeated. If
-// nothing of the launch is alive, they return nil. If processes of it may not be signaled, and all
-// others were, the error is an [*Alive] with these.
-type Suspender interface {
-	Suspend(ctx context.Context, h Handle) error
-	Resume(ctx context.Context, h Handle) error
 }
 
 // Tested is a runner whose scheduler may be away while its host answers.

@@ -50,12 +50,8 @@ func (s *Service) ask(ctx context.Context, w store.Wish) ([]store.Wished, error)
 	return answers, nil
 }
 
-// The messages of these events begin with these words. They say that a running program obeyed a
-// wish.
-const (
-	saysSuspended = "suspended"
-	saysGoesOn    = "goes on"
-)
+// saysGoesOn begins the message of an event that says that a suspended program goes on.
+const saysGoesOn = "goes on"
 
 // Obeyed waits until a job has obeyed a wish that was made before, and reports whether it has. It
 // returns false and no error when ctx ends: the wish stands.
@@ -87,7 +83,7 @@ func (s *Service) await(ctx context.Context, id job.ID, w job.Wish) (bool, error
 		switch {
 		case e.Custody != job.Monitor, strings.HasPrefix(e.Message, saysGoesOn):
 			suspended = false
-		case strings.HasPrefix(e.Message, saysSuspended):
+		case job.Suspended(e.Custody, e.Message):
 			suspended = true
 		}
 		if e.N < stands {

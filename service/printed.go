@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/claims"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/jobfolder"
 	"github.com/pawl-jobs/pawl/internal/printed"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
@@ -55,7 +56,7 @@ func (s *Service) lookAtOutputs(ctx context.Context, jobs []job.Job) {
 	s.outputs.Look(ctx, all)
 }
 
-// checkpoint returns the last checkpoint that programs of a job have printed; empty: none is known.
+// checkpoint returns the last checkpoint that programs of a job have told; empty: none is known.
 func (s *Service) checkpoint(j *job.Job) (point string) {
 	if said := s.outputs.Said(printed.LaunchOf(j)).Checkpoint; s.prints(j) && said != nil {
 		return *said
@@ -86,11 +87,14 @@ func ofLaunch(j *job.Job, launch int) error {
 	return nil
 }
 
-// openStdout opens the output of a program while it runs.
+// openStdout opens the output of a running program. It takes in a checkpoint told by an event.
 func (s *Service) openStdout(ctx context.Context, l printed.Launch) (io.ReadSeekCloser, int64, error) {
 	f, err := s.filesOfLaunch(ctx, l.Job, l.Launch)
 	if err != nil {
 		return nil, 0, err
+	}
+	if point, err := jobfolder.Checkpoint(ctx, f.FolderFS, f.Folder, l.Launch); err == nil {
+		s.outputs.Keep(l, point)
 	}
 	file, r, err := open(ctx, f, f.Stdout)
 	return r, file.Size, err

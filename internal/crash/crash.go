@@ -101,10 +101,9 @@ var (
 	farOnly  = []string{"launch.linked", "launch.readied", "stage.filled"}
 	// and these only where a scheduler begins the programs
 	slurmOnly = []string{"slurm.armed", "slurm.armfile", "slurm.revoked", "slurm.settled", "slurm.submitted"}
-	// and these never there: it launches, keeps the time and lets nothing be suspended
+	// and these never there: it launches, and keeps the time
 	notSlurm = []string{
-		"launch.armed", "launch.armfile", "launch.started", "settle.linked", "settle.revoked",
-		"watch.overtime", "watch.resumed", "watch.suspended",
+		"launch.armed", "launch.armfile", "launch.started", "settle.linked", "settle.revoked", "watch.overtime",
 	}
 )
 

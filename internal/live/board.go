@@ -240,10 +240,8 @@ func (s *Job) elapsed(now time.Time) time.Duration {
 	return now.Sub(s.Created)
 }
 
-// suspended reports whether the program is held where it is.
-func (s *Job) suspended() bool {
-	return s.State == job.Running && s.Custody == job.Monitor && s.Wish == job.WishPause
-}
+// suspended reports whether the program is known to stand still where it is.
+func (s *Job) suspended() bool { return job.Suspended(s.Custody, s.Message) }
 
 // ref is what a user types for the job.
 func (s *Job) ref() string {

@@ -159,7 +159,13 @@ func TestBoard(t *testing.T) {
 			s := one().toRunning(0, 0)
 			s.rows[0].Wish = job.WishPause
 			s.row(0)
-			return s
+			return s.on(0, 4*time.Second, running, "", "suspended by ada")
+		}(), at: 5 * time.Second},
+		{name: "pause_asked", story: func() *story {
+			s := one().toRunning(0, 0)
+			s.rows[0].Wish = job.WishPause
+			s.row(0)
+			return s.on(0, 4*time.Second, running, "", "to be suspended by ada")
 		}(), at: 5 * time.Second},
 		{name: "cancel_asked", story: func() *story {
 			s := one().toRunning(0, 0)

@@ -59,7 +59,8 @@ type Outputs struct {
 // An output is guarded by the mu of its [Outputs].
 type output struct {
 	said   Said
-	read   int64 // bytes that were looked at
+	told   string // the last checkpoint that was told by an event; empty: none
+	read   int64  // bytes that were looked at
 	looked time.Time
 	shared time.Time     // when other processes were told what the program has told
 	due    bool          // they will be told soon
@@ -148,14 +149,27 @@ type Said struct {
 	Checkpoint *string
 }
 
+// Keep takes in the last checkpoint that a program has told by an event, which counts more than
+// what it prints; empty: none.
+func (o *Outputs) Keep(l Launch, point string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.output(l).told = point
+}
+
 // Said returns what was found.
 func (o *Outputs) Said(l Launch) Said {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if f := o.of[l]; f != nil {
-		return f.said
+	f := o.of[l]
+	if f == nil {
+		return Said{}
 	}
-	return Said{}
+	said := f.said
+	if told := f.told; told != "" {
+		said.Checkpoint = &told
+	}
+	return said
 }
 
 // look reads an output from a place on, and returns the place behind its last whole line. What

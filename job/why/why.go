@@ -4,6 +4,7 @@ package why
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -76,11 +77,14 @@ func Stands(j *job.Job, now time.Time, served bool) string {
 		}
 		return "a process works on it"
 	case job.Monitor:
+		next := map[job.Wish]string{"": ", and is to go on", job.WishCancel: ", and is to be ended"}[j.Wish]
 		switch {
-		case j.Wish == job.WishPause:
-			return "its program is suspended"
+		case job.Suspended(j.Custody, j.Message):
+			return "its program is " + j.Message + next
 		case !served:
 			return Unwatched(j)
+		case j.Wish == job.WishPause && !strings.HasPrefix(j.Message, "cannot suspend "):
+			return "its program is to be suspended"
 		case j.State == job.Queued:
 			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
 		case j.Message != "":

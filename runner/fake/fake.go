@@ -2,7 +2,7 @@
 // on command.
 //
 // The commands are the methods of [fault.Faults] and of [Runner]. Faults knows calls by the names
-// of the methods of runner.Runner and [runner.Suspender].
+// of the methods of [runner.Runner].
 package fake
 
 import (
@@ -25,10 +25,7 @@ type Runner struct {
 	lies map[runner.Key]runner.Status
 }
 
-var (
-	_ runner.Runner    = (*Runner)(nil)
-	_ runner.Suspender = (*Runner)(nil)
-)
+var _ runner.Runner = (*Runner)(nil)
 
 // New returns a fake that passes its calls on to under.
 func New(under runner.Runner) *Runner {
@@ -156,23 +153,12 @@ func (r *Runner) Forget(ctx context.Context, age time.Duration) error {
 	return fault.Run(ctx, r.Faults, "Forget", func() error { return r.under.Forget(ctx, age) })
 }
 
-// Suspend implements [runner.Suspender]. The error is of kind [job.Invalid] if the runner below is
-// no Suspender.
+// Suspend implements [runner.Runner].
 func (r *Runner) Suspend(ctx context.Context, h runner.Handle) error {
-	return r.suspender(ctx, "Suspend", func(s runner.Suspender) error { return s.Suspend(ctx, h) })
+	return fault.Run(ctx, r.Faults, "Suspend", func() error { return r.under.Suspend(ctx, h) })
 }
 
-// Resume implements [runner.Suspender]. Its error is that of Suspend.
+// Resume implements [runner.Runner].
 func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
-	return r.suspender(ctx, "Resume", func(s runner.Suspender) error { return s.Resume(ctx, h) })
-}
-
-func (r *Runner) suspender(ctx context.Context, name string, call func(runner.Suspender) error) error {
-	return fault.Run(ctx, r.Faults, name, func() error {
-		s, ok := r.under.(runner.Suspender)
-		if !ok {
-			return job.Errorf(job.Invalid, "%s: the runner below the fake cannot", name)
-		}
-		return call(s)
-	})
+	return fault.Run(ctx, r.Faults, "Resume", func() error { return r.under.Resume(ctx, h) })
 }

@@ -237,13 +237,3 @@ func TestARunnerThatDies(t *testing.T) {
 		t.Errorf("%s: the program did not outlive the death", s)
 	}
 }
-
-func TestARunnerThatCannotSuspend(t *testing.T) {
-	b := open(t)
-	r := New(struct{ runner.Runner }{b.under})
-	for name, err := range map[string]error{"Suspend": r.Suspend(t.Context(), runner.Handle{}), "Resume": r.Resume(t.Context(), runner.Handle{})} {
-		if job.KindOf(err) != job.Invalid {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}

@@ -176,7 +176,9 @@ func (r *Runner) Resume(ctx context.Context, h runner.Handle) error {
 }
 
 // signal sends a signal to each process of a launch once, until a look finds none that has not got
-// it. Those that this account may not signal are the [runner.Alive] of the error.
+// it. What a program that goes on starts meanwhile needs none: the first look counts, and after it
+// only what stands still. Those that this account may not signal are the [runner.Alive] of the
+// error.
 func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig syscall.Signal) error {
 	l, err := r.find(h)
 	if err != nil {
@@ -199,7 +201,7 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 		return err
 	}
 	ms := []host.Member{{Process: l.Process}}
-	for len(ms) > 0 {
+	for first := true; len(ms) > 0; first = false {
 		err := send(ms)
 		if errors.Is(err, syscall.EPERM) { // the others have got it
 			err = nil
@@ -217,7 +219,9 @@ func (r *Runner) signal(ctx context.Context, what string, h runner.Handle, sig s
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", what, h.Key, err)
 		}
-		ms = slices.DeleteFunc(append(p.program, p.helpers...), func(m host.Member) bool { return told[m.Process] })
+		ms = slices.DeleteFunc(append(p.program, p.helpers...), func(m host.Member) bool {
+			return told[m.Process] || sig == syscall.SIGCONT && !first && m.State != 'T'
+		})
 	}
 	if deaf != nil {
 		return fmt.Errorf("%s %s: %w", what, h.Key, &runner.Alive{Left: reasons(deaf, true)})

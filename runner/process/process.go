@@ -98,7 +98,6 @@ type Runner struct {
 
 var (
 	_ runner.Runner        = (*Runner)(nil)
-	_ runner.Suspender     = (*Runner)(nil)
 	_ runner.FolderCleaner = (*Runner)(nil)
 )
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -65,6 +68,51 @@ func TestSuspendWithoutARight(t *testing.T) {
 		t.Error("it was signaled")
 	}
 	b.runner.Host = b.runner.Host.(guarded).Host
+	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A busy machine has one more process of a launch at each look.
+type busy struct {
+	host.Host
+	t     *testing.T
+	token string
+	looks atomic.Int32
+}
+
+func (b *busy) Members(ctx context.Context, fs []host.Family) ([][]host.Member, error) {
+	if b.looks.Add(1) > 10 {
+		return nil, errors.New("it looks again and again")
+	}
+	more := exec.Command("sleep", "1000")
+	more.Env = append(os.Environ(), host.LaunchVariable+"="+b.token)
+	if err := more.Start(); err != nil {
+		return nil, err
+	}
+	b.t.Cleanup(func() {
+		_ = more.Process.Kill()
+		_ = more.Wait()
+	})
+	return b.Host.Members(ctx, fs)
+}
+
+// A program that goes on, and starts one process after the other, has gone on.
+func TestResumeOfABusyProgram(t *testing.T) {
+	b := newBench(t)
+	k, p := b.newJob(t, `: >up; exec sleep 1000`)
+	wait := b.watch(t, p.Dir)
+	h := b.launch(t, k, p)
+	wait("up")
+	if err := b.runner.Suspend(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	is := b.runner.Host
+	b.runner.Host = &busy{Host: is, t: t, token: h.Token}
+	if err := b.runner.Resume(t.Context(), h); err != nil {
+		t.Error(err)
+	}
+	b.runner.Host = is
 	if err := b.runner.Kill(t.Context(), h, 0); err != nil {
 		t.Error(err)
 	}

@@ -270,10 +270,6 @@ func folders(t *testing.T, b Bench) {
 }
 
 func suspend(t *testing.T, b Bench) {
-	s, ok := b.Runner.(runner.Suspender)
-	if !ok {
-		t.Skip("it cannot suspend")
-	}
 	k, p := b.newJob(t, `echo $$ >temp; mv temp pid; while ! [ -e go ]; do :; done; exit 3`)
 	wait, w := b.watch(t, p.Dir), b.hear(t)
 	h := b.launch(t, k, p)
@@ -284,7 +280,7 @@ func suspend(t *testing.T, b Bench) {
 		return rest[0] == 'T'
 	}
 	for range 2 {
-		must(t, s.Suspend(t.Context(), h))
+		must(t, b.Runner.Suspend(t.Context(), h))
 		hosttest.Until(t, "the program is stopped", stopped)
 	}
 	if st := b.state(t, h); st != runner.Active {
@@ -295,21 +291,21 @@ func suspend(t *testing.T, b Bench) {
 		t.Error("it went on by itself")
 	}
 	for range 2 {
-		must(t, s.Resume(t.Context(), h))
+		must(t, b.Runner.Resume(t.Context(), h))
 	}
 	if e := w.end(t, k); e.Code != 3 {
 		t.Errorf("code %d", e.Code)
 	}
 	b.settled(t, h)
-	must(t, s.Suspend(t.Context(), h)) // nothing is alive: no error
-	must(t, s.Resume(t.Context(), h))
+	must(t, b.Runner.Suspend(t.Context(), h)) // nothing is alive: no error
+	must(t, b.Runner.Resume(t.Context(), h))
 
 	// A suspended program can be killed, and sees that it was asked.
 	k, p = b.newJob(t, `trap 'echo asked >last; exit' TERM; : >up; while :; do :; done`)
 	wait = b.watch(t, p.Dir)
 	h = b.launch(t, k, p)
 	wait("up")
-	must(t, s.Suspend(t.Context(), h))
+	must(t, b.Runner.Suspend(t.Context(), h))
 	must(t, b.Runner.Kill(t.Context(), h, time.Hour))
 	if got := b.read(t, p.Dir+"/last"); got != "asked\n" {
 		t.Errorf("last words %q", got)

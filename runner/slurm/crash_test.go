@@ -380,7 +380,7 @@ func TestDirectives(t *testing.T) {
 		Nodes: 2, Tasks: 4, Cores: 3, Memory: 1<<30 + 1, GPUs: 1, Minutes: 1.5, Account: "a", Partition: "p",
 	}})
 	o := &order{Names: spool.Names{Token: "T"}, place: place{Dir: dir, Name: "T"}, asks: asks}
-	head, rest, _ := strings.Cut(batchScript([]*order{o}), "\nset -- ")
+	head, rest, _ := strings.Cut(batchOf([]*order{o}), "\nset -- ")
 	if want := "#!/bin/sh\n#SBATCH --job-name=T\n#SBATCH --output=/dev/null\n#SBATCH --requeue\n#SBATCH --nodes=2\n" +
 		"#SBATCH --ntasks=4\n#SBATCH --cpus-per-task=3\n#SBATCH --gpus-per-node=1\n#SBATCH --mem=1025M\n" +
 		"#SBATCH --time=2\n#SBATCH --account=a\n#SBATCH --partition=p"; err != nil || head != want {

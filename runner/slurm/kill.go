@@ -72,10 +72,13 @@ func (r *Runner) kill(ctx context.Context, l *launch, grace time.Duration) (err 
 	}
 	forced := time.Now().Add(grace)
 	switch w, there := s.Find(l.Name); {
-	case w.Suspended(), there && w.Phase() == squeue.Waits: // Slurm lets it have no other signal
+	case w.Suspended() && !w.Stopped(), there && w.Phase() == squeue.Waits: // Slurm lets it have no other signal
 		err = r.client.Cancel(ctx, l.Name, "")
 	case grace > 0:
 		err = r.client.Cancel(ctx, l.Name, "--signal=TERM --full")
+		if err == nil && w.Stopped() { // it sees that only when it goes on
+			err = r.halter.Tell(ctx, l.Name, false)
+		}
 	}
 	if err != nil {
 		return err
@@ -191,16 +194,7 @@ func (r *Runner) tell(ctx context.Context, l *launch, w squeue.Row) error {
 	if err != nil {
 		return err
 	}
-	began, ended := w.Start, w.End
-	if ended.IsZero() {
-		ended = time.Now()
-	}
-	if began.IsZero() || began.After(ended) {
-		began = ended
-	}
-	none := "0m0.00s 0m0.00s\n"
-	text := fmt.Sprintf("%s\ncode 137\nbegan 0\nended %d\nbooted %d\n%s%ssignal\nasked\nend\n", strings.Join(taken, " "),
-		ended.Unix()-began.Unix(), began.Unix(), none, none)
+	text := runner.KilledEnd(taken, w.Start, w.End)
 	for _, name := range []string{r.RoomName(l.Key, run), path.Join(r.Dir, runner.EndName(l.Key, run))} {
 		if err := r.FS.Put(ctx, name, strings.NewReader(text), files.PutOptions{}); err != nil && !spool.NoRoom(err) {
 			return err

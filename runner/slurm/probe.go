@@ -145,7 +145,10 @@ func (r *Runner) look(
 	}
 	switch {
 	case away && st.State == runner.Queued:
-		st.Reason, st.Expected, st.Vague = silent(st.Reason), time.Time{}, false
+		if st.Reason != "" {
+			st.Reason = "; when it last did: " + st.Reason
+		}
+		st.Reason, st.Expected, st.Vague = "Slurm does not answer"+st.Reason, time.Time{}, false
 	case away && st.State == runner.Active && st.End != nil:
 		st.Reason = "Slurm does not answer whether it has ended Slurm job " + l.ID
 	}
@@ -153,14 +156,6 @@ func (r *Runner) look(
 		st.Usage = &l.record.Usage
 	}
 	return st, l.open, nil
-}
-
-// silent says why a launch waits while Slurm does not answer.
-func silent(reason string) string {
-	if reason == "" {
-		return "Slurm does not answer"
-	}
-	return "Slurm does not answer; when it last did: " + reason
 }
 
 // age returns how old an answer of squeue may be for launches: less, if it does not know one yet,

@@ -81,6 +81,7 @@ import (
 	"github.com/pawl-jobs/pawl/runner"
 	"github.com/pawl-jobs/pawl/runner/internal/spool"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/client"
+	"github.com/pawl-jobs/pawl/runner/slurm/internal/halt"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/sacct"
 	"github.com/pawl-jobs/pawl/runner/slurm/internal/squeue"
 )
@@ -114,6 +115,7 @@ type Runner struct {
 	client client.Client
 	queue  squeue.Queue
 	book   sacct.Book
+	halter halt.Halter
 	doubt  time.Duration // for how long an end is doubted of a job that Slurm says still runs
 
 	orders gather.Queue[*order]
@@ -145,6 +147,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 		Relist: time.Second, Look: doubtful, Alive: r.undecided, Parting: forever, LookAgain: c.Soon, Begun: r.hasBegun,
 	})
 	r.client.Sh, r.client.Patience = r.Sh, c.Patience
+	r.halter = halt.Halter{Queue: &r.queue, Client: &r.client}
 	r.queue.Ask, r.queue.Earlier = r.client.Queue, rate.NewLimiter(rate.Every(c.Interval/2), 3)
 	r.queue.Unseen = squeue.Unseen
 	r.book.Ask, r.book.Interval, r.book.Delay, r.book.Log = r.client.Accounts, c.Interval, maxDoubt, r.Log
@@ -357,11 +360,6 @@ func (r *Runner) Past(ctx context.Context, k runner.Key, dir string) (runner.Pas
 // Clean leaves a mark, and removes the runner's folder and the launch's messages.
 func (r *Runner) Clean(ctx context.Context, k runner.Key, dir string) error {
 	return r.CleanFolder(ctx, k, dir, "")
-}
-
-// CleanFolder implements [runner.FolderCleaner].
-func (r *Runner) CleanFolder(ctx context.Context, k runner.Key, dir, folder string) error {
-	return r.Spool.CleanFolder(ctx, k, dir, folder)
 }
 
 // own returns the name of a file in the runner's folder of a launch.

@@ -110,7 +110,7 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 			return true
 		}
 		name := armed[0].Own("batch")
-		err := r.FS.Put(ctx, name, strings.NewReader(batchScript(armed)), files.PutOptions{Mode: 0o600})
+		err := r.FS.Put(ctx, name, strings.NewReader(batchOf(armed)), files.PutOptions{Mode: 0o600})
 		each(armed, func(*order) error { return err })
 		if err == nil {
 			batches = append(batches, client.Batch{Name: name, Ask: armed[0].ask})
@@ -135,6 +135,15 @@ func (r *Runner) submit(ctx context.Context, batch []*order) {
 			delete(r.alone, list[0].asks)
 		}
 	}
+}
+
+// batchOf returns the batch script of orders.
+func batchOf(list []*order) string {
+	tasks := make([]script.Task, len(list))
+	for i, o := range list {
+		tasks[i] = script.Task{Index: o.task, Dir: o.Dir, Run: path.Base(o.Own("run"))}
+	}
+	return script.Batch(list[0].Name, list[0].asks, tasks)
 }
 
 // each does something for all orders that have no error, at once.
@@ -182,34 +191,6 @@ func (r *Runner) arm(ctx context.Context, o *order) error {
 		err = job.Errorf(job.Conflict, "%w", runner.ErrArmed)
 	}
 	return err
-}
-
-// batchScript returns what is handed to sbatch: directives, and how each launch begins. The
-// programs and their environments are in files of the jobs' folders. Slurm keeps what it is handed,
-// and administrators read it. Its shell reads the file of a launch itself: to become another shell
-// for that takes time.
-func batchScript(list []*order) string {
-	var b strings.Builder
-	name, _, _ := strings.Cut(list[0].Name, "_")
-	fmt.Fprintf(&b, "#!/bin/sh\n#SBATCH --job-name=%s\n", name)
-	begins := func(o *order) string {
-		return fmt.Sprintf("set -- %s %s", spool.Quote(o.Dir), strings.TrimPrefix(path.Base(o.Own("run")), "run."))
-	}
-	if !list[0].isTask() {
-		b.WriteString(list[0].asks + begins(list[0]) + "\n")
-	} else {
-		tasks := make([]string, len(list))
-		for i, o := range list {
-			tasks[i] = strconv.Itoa(o.task)
-		}
-		fmt.Fprintf(&b, "#SBATCH --array=%s\n%scase $SLURM_ARRAY_TASK_ID in\n", strings.Join(tasks, ","), list[0].asks)
-		for _, o := range list {
-			fmt.Fprintf(&b, "%d) %s ;;\n", o.task, begins(o))
-		}
-		b.WriteString("*) exit 1 ;;\nesac\n")
-	}
-	fmt.Fprintf(&b, "cd \"$1\" || exit\nexec >>%[1]s/log.$2 2>&1\nself=./%[1]s/run.$2\n. \"$self\"\n", runner.Folder)
-	return b.String()
 }
 
 // answered notes that a launch is under way, unless an error says otherwise. It revokes it if Slurm

@@ -172,6 +172,23 @@ func (f *File) Absent(ctx context.Context, path bool) error {
 	return term.Usagef("nothing was submitted:\n%w", &faults)
 }
 
+// Clashing returns an error, a [term.UsageError], that names what cannot be in a job's folder
+// together, as the inputs on this machine show, of jobs that take them as they are now.
+func (f *File) Clashing() error {
+	var faults Faults
+	for i := range f.Jobs {
+		if s := &f.Jobs[i].spec; !later(s) {
+			if problems := clashes(s); problems != nil {
+				faults.Add(f.label(i), &job.SpecError{Problems: problems})
+			}
+		}
+	}
+	if faults.Lines == nil {
+		return nil
+	}
+	return term.Usagef("nothing was submitted:\n%w", &faults)
+}
+
 // absent adds to faults what the jobs of the file need and this machine does not have, but for
 // those that could not be read.
 func (f *File) absent(ctx context.Context, path bool, unread map[int]bool, faults *Faults) {
@@ -230,11 +247,7 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 			})
 		}
 	}
-	problems = append(problems, s.Clashes(func(in job.Input) bool {
-		from, err := place(in.From)
-		info, notThere := os.Stat(from)
-		return err == nil && notThere == nil && !info.IsDir()
-	})...)
+	problems = append(problems, clashes(s)...)
 	if a := s.Archive; a != nil && a.To != "" && a.On != job.ArchiveNever {
 		to, err := place(a.To)
 		if err == nil {
@@ -249,7 +262,7 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 				cause(err), Remedy: "give another folder, or the right to write there"})
 		}
 	}
-	if s.Order != nil || !s.NotBefore.IsZero() || s.Delay != 0 { // all that may have come by then
+	if later(s) { // all that may have come by then
 		for _, p := range problems {
 			notes = append(notes, p.String())
 		}
@@ -259,6 +272,22 @@ func surroundings(s *job.Spec, made []string, path bool) (notes []string, proble
 		problems = append(problems, (&job.System{Name: job.SystemLocal}).Refuse(s.Resources)...)
 	}
 	return notes, problems
+}
+
+// later reports whether a job waits before it looks for what it needs.
+func later(s *job.Spec) bool { return s.Order != nil || !s.NotBefore.IsZero() || s.Delay != 0 }
+
+// clashes returns which names of the job's folder cannot be there together, as this machine shows.
+// It looks only if names lie below each other: a file system may hang.
+func clashes(s *job.Spec) []job.Problem {
+	if s.Clashes(func(job.Input) bool { return true }) == nil {
+		return nil
+	}
+	return s.Clashes(func(in job.Input) bool {
+		from, err := place(in.From)
+		info, notThere := os.Stat(from)
+		return err == nil && notThere == nil && !info.IsDir()
+	})
 }
 
 // within reports whether name is a folder or below it.

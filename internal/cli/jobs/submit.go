@@ -58,6 +58,11 @@ Exit codes with --wait: those of pawl run.`,
 			if err != nil {
 				return err
 			}
+			if !use.Away {
+				if err := f.Clashing(); err != nil {
+					return err
+				}
+			}
 			o.waits = cmd.Flags().Changed("wait")
 			return target.With(target.OpenWriting,
 				func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {

@@ -48,8 +48,9 @@ func pauseCommand() *cobra.Command {
 	return wishCommand(wish{job.WishPause, pauseWait, nil, service.ActPause, []job.Filter{target.PausableJobs}},
 		"Hold jobs until they are resumed",
 		`Pause holds a job. One that waits becomes PAUSED. A program that runs is suspended where it is, and stays
-RUNNING; the command returns when it stands still. The time until it is resumed does not count for
-its time limit.`,
+RUNNING; one that waits in the queue of Slurm is held there, and stays QUEUED. The command returns
+when it stands still. The time until it is resumed does not count for its time limit, but in Slurm
+the time of a program that runs goes on.`,
 		`  pawl pause slow
   pawl pause --filter queue=night`)
 }
@@ -225,7 +226,7 @@ func (w *wish) say(cmd *cobra.Command, at *target.Target, id job.ID, now *servic
 	switch {
 	case !obeyed:
 		fmt.Fprintf(out, "job %s: %s is asked for; %s carries it out\n", id, w.Wish, at.Who())
-	case w.Wish == job.WishPause && now.State == job.Running:
+	case w.Wish == job.WishPause && now.Custody == job.Monitor:
 		fmt.Fprintf(out, "job %s (%s): %s, its program is suspended\n", now.Name, id, now.State)
 	case now.Code == job.Abandoned:
 		fmt.Fprintf(out, "job %s (%s): %s: %s\n", now.Name, id, now.State, now.Message)

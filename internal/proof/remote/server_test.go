@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/job/groups"
 	"github.com/pawl-jobs/pawl/service"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 // The server is killed with twenty jobs under way, half of which are being staged. These are one
@@ -77,6 +79,42 @@ func TestServerGone(t *testing.T) {
 	if all, err := w.Blocked(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("groups: %+v, %v", all, err)
 	}
+}
+
+// A program is suspended once its machine has done it, and goes on once it has done that. What was
+// asked for before its machine answers again is told as such.
+func TestPauseWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	s := testenv.SSHD(t, testenv.SSHOptions{})
+	w := open(t)
+	w.system("lab", s, s.Port)
+	goOn := w.dir + "/go"
+	id := w.submit(w.program("lab", goOn))[0]
+	w.runs(id)
+	for _, c := range []struct {
+		wish         func(context.Context, ...job.ID) ([]store.Wished, error)
+		before, then string
+	}{
+		{w.Pause, "^its program (is to be suspended|runs: cannot suspend .*); system lab does not ", "^its program is suspended by "},
+		{w.Resume, "^its program is suspended.*, and is to go on; system lab does not ", "^its program runs: goes on after "},
+	} {
+		says := func(what string) {
+			w.until(what, id, func(*job.Job) bool {
+				v, err := w.View(t.Context(), id)
+				return err == nil && regexp.MustCompile(what).MatchString(v.Why)
+			})
+		}
+		s.Kill()
+		w.silent(id, "lab")
+		if _, err := c.wish(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		says(c.before)
+		s.Start(t)
+		says(c.then)
+	}
+	w.write(goOn, "")
+	w.finished(id)
 }
 
 // A server that grants few sessions, and lets one log in at a time, runs whole jobs side by side.

@@ -145,14 +145,6 @@ type lying struct {
 	m *machine
 }
 
-func (l lying) Suspend(ctx context.Context, h runner.Handle) error {
-	return l.Runner.(runner.Suspender).Suspend(ctx, h)
-}
-
-func (l lying) Resume(ctx context.Context, h runner.Handle) error {
-	return l.Runner.(runner.Suspender).Resume(ctx, h)
-}
-
 func (l lying) Probe(ctx context.Context, hs []runner.Handle) ([]runner.Status, error) {
 	all, err := l.Runner.Probe(ctx, hs)
 	l.m.mu.Lock()

@@ -81,7 +81,7 @@ func (l *load) meddle(ctx context.Context, n *node.Node, ids []job.ID) error {
 }
 
 // suspend pauses a job once its program runs, and lets it go on once it is suspended. Then the
-// program may end; where nothing can suspend it, it may once the pause is granted.
+// program may end.
 func (l *load) suspend(ctx context.Context, n *node.Node, id job.ID) error {
 	asked := false
 	for e, err := range n.Events(ctx, id, "") {
@@ -93,11 +93,6 @@ func (l *load) suspend(ctx context.Context, n *node.Node, id job.ID) error {
 			asked = true
 			if answers, err := n.Pause(ctx, id); err != nil || answers[0].Err != nil {
 				return err // it has ended
-			}
-			if l.scheduled {
-				if err := l.letEnd(id); err != nil {
-					return err
-				}
 			}
 		case asked && (strings.HasPrefix(e.Message, "suspended") || e.State == job.Paused):
 			if _, err := n.Resume(ctx, id); err != nil {

@@ -212,37 +212,49 @@ func cut(code int) bool {
 	return code == 124 || code == 126 || code == 127 || code == 128+int(syscall.SIGKILL) || code == 128+int(syscall.SIGTERM)
 }
 
-// A cancel is a job of Slurm that is to be canceled, or to get a signal.
+// A cancel is a job of Slurm with which a command does something, such as scancel.
 type cancel struct {
-	name, options string
+	name, command string
 	done          chan error
 }
 
-// cancels is a script of scancel with the options %s, for jobs whose names are the words %s: each
-// of them <name>.<task>, and <name>.N/A if it is not part of an array. squeue says under which ids
-// they are known now. A task of an array has no name of its own for scancel: by the name of its
-// array, scancel
-// 22.05 cancels all of its tasks that wait, whatever id it is given.
-const cancels = `options=%s wanted=' %s ' names=%s ids=
+// cancels is a script that calls the command %s for jobs whose names are the words %s: each of them
+// <name>.<task>, and <name>.N/A if it is not part of an array. squeue says under which ids they are
+// known now. A task of an array has no name of its own for scancel: by the name of its array,
+// scancel 22.05 cancels all of its tasks that wait, whatever id it is given.
+const cancels = `command=%s wanted=' %s ' names=%s ids=
 found=$(run squeue -h -r -t all -n "$names" -o '%%j %%K %%i')
 echo "$found"
 while read -r name task id; do
 	case $wanted in *" $name.$task "*) ;; *) continue ;; esac
-	case $task in
-	N/A) run scancel $options --name="$name" "$id" ;;
+	case $task$command in
+	N/Ascancel*) run $command --name="$name" "$id" ;;
 	*) ids="$ids $id" ;;
 	esac
 done <<END
 $found
 END
-[ -z "$ids" ] || run scancel $options $ids
+[ -z "$ids" ] || run $command $ids
 `
 
 // Cancel sends a signal to a job, or cancels it, together with others that wait for that. name is
 // its name, and _<task> for a task of an array. It does not matter what scancel says: a job that is
 // gone is an error for it.
 func (c *Client) Cancel(ctx context.Context, name, options string) error {
-	one := &cancel{name, options, make(chan error, 1)}
+	return c.tell(ctx, name, "scancel "+options)
+}
+
+// Hold keeps a job that waits in the queue, or lets it go on there. It does not matter what
+// scontrol says: a job that runs is an error for it.
+func (c *Client) Hold(ctx context.Context, name string, hold bool) error {
+	if hold {
+		return c.tell(ctx, name, "scontrol uhold") // an administrator could be the only one to release others
+	}
+	return c.tell(ctx, name, "scontrol release")
+}
+
+func (c *Client) tell(ctx context.Context, name, command string) error {
+	one := &cancel{name, command, make(chan error, 1)}
 	c.cancels.Add(one, maxCancels, func(batch []*cancel) { c.cancel(context.WithoutCancel(ctx), batch) })
 	select {
 	case err := <-one.done:
@@ -255,11 +267,11 @@ func (c *Client) Cancel(ctx context.Context, name, options string) error {
 // maxCancels is how many jobs are canceled by one request.
 const maxCancels = 512
 
-// cancel cancels jobs, those with the same options together.
+// cancel cancels jobs, those with the same command together.
 func (c *Client) cancel(ctx context.Context, batch []*cancel) {
 	for len(batch) > 0 {
-		options, names, words := batch[0].options, map[string]bool{}, []string{}
-		like := func(one *cancel) bool { return one.options == options }
+		command, names, words := batch[0].command, map[string]bool{}, []string{}
+		like := func(one *cancel) bool { return one.command == command }
 		for _, one := range batch {
 			name, task, isTask := strings.Cut(one.name, "_")
 			if !isTask {
@@ -269,11 +281,11 @@ func (c *Client) cancel(ctx context.Context, batch []*cancel) {
 				names[name], words = true, append(words, name+"."+task)
 			}
 		}
-		said, err := c.commands(ctx, fmt.Sprintf(cancels, spool.Quote(options), strings.Join(words, " "),
+		said, err := c.commands(ctx, fmt.Sprintf(cancels, spool.Quote(command), strings.Join(words, " "),
 			strings.Join(slices.Collect(maps.Keys(names)), ",")))
 		for i, a := range said {
 			if cut(a.code) || silence.MatchString(a.errs) || i == 0 && a.code != 0 {
-				err = unanswered("scancel", a)
+				err = unanswered(strings.Fields(command)[0], a)
 			}
 		}
 		for _, one := range batch {

@@ -301,3 +301,38 @@ func Of(head string, k runner.Key, p runner.Plan, token string, armed int64) (st
 		"trap 'asked=yes' TERM\ntrue 2>/dev/null >\"$spool/" + spool.Begun + "$name\"\n" + keeper + tail +
 		"exit $code\n", nil
 }
+
+// A Task is a launch in a batch script.
+type Task struct {
+	Index int    // in its job array
+	Dir   string // the folder of its job
+	Run   string // the name of its script there: run.<a>.<n>.<token>
+}
+
+// Batch returns what is handed to sbatch: directives, and how each launch begins. The programs and
+// their environments are in files of the jobs' folders. Slurm keeps what it is handed, and
+// administrators read it. Its shell reads the file of a launch itself: to become another shell for
+// that takes time. name is that of the first launch: of a task of an array it ends with _<task>.
+func Batch(name, directives string, tasks []Task) string {
+	var b strings.Builder
+	name, _, isArray := strings.Cut(name, "_")
+	fmt.Fprintf(&b, "#!/bin/sh\n#SBATCH --job-name=%s\n", name)
+	begins := func(t Task) string {
+		return fmt.Sprintf("set -- %s %s", spool.Quote(t.Dir), strings.TrimPrefix(t.Run, "run."))
+	}
+	if !isArray {
+		b.WriteString(directives + begins(tasks[0]) + "\n")
+	} else {
+		indices := make([]string, len(tasks))
+		for i, t := range tasks {
+			indices[i] = strconv.Itoa(t.Index)
+		}
+		fmt.Fprintf(&b, "#SBATCH --array=%s\n%scase $SLURM_ARRAY_TASK_ID in\n", strings.Join(indices, ","), directives)
+		for _, t := range tasks {
+			fmt.Fprintf(&b, "%d) %s ;;\n", t.Index, begins(t))
+		}
+		b.WriteString("*) exit 1 ;;\nesac\n")
+	}
+	fmt.Fprintf(&b, "cd \"$1\" || exit\nexec >>%[1]s/log.$2 2>&1\nself=./%[1]s/run.$2\n. \"$self\"\n", runner.Folder)
+	return b.String()
+}

@@ -156,6 +156,12 @@ func (w Row) Phase() Phase {
 // Suspended reports whether Slurm has stopped the processes of a job.
 func (w Row) Suspended() bool { return w.State == "SUSPENDED" || w.State == "STOPPED" }
 
+// Stopped reports whether a user has stopped them, by a signal. Slurm lets the job have others.
+func (w Row) Stopped() bool { return w.State == "STOPPED" }
+
+// Halted reports whether a job stands still: it is held in the queue, or its processes are stopped.
+func (w Row) Halted() bool { return w.Phase() == Waits && w.held() || w.Suspended() }
+
 // Cause returns why Slurm itself has ended a job; "": it has not.
 func (w Row) Cause() job.Code { return causes[w.State] }
 
