@@ -134,11 +134,7 @@ func WhereState(states ...State) Filter {
 	if len(states) == 0 {
 		return nil
 	}
-	values := make([]string, len(states))
-	for i, s := range states {
-		values[i] = string(s)
-	}
-	return Where("state", values...)
+	return Where("state", texts(states)...)
 }
 
 // Unended returns the filter for jobs that have not ended.
@@ -553,9 +549,13 @@ func (f Filter) String() string {
 }
 
 func join[S ~string](list []S) string {
+	return strings.Join(texts(list), ", ")
+}
+
+func texts[S ~string](list []S) []string {
 	words := make([]string, len(list))
 	for i, s := range list {
 		words[i] = string(s)
 	}
-	return strings.Join(words, ", ")
+	return words
 }
