@@ -110,8 +110,8 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 	}}, nil
 }
 
-// ranged makes a problem of the answer to a range that is not within a file, and to a condition that
-// does not hold.
+// ranged makes a problem of the answer to a range that is not within a file, and to a condition
+// that does not hold.
 type ranged struct {
 	http.ResponseWriter
 	r       *http.Request

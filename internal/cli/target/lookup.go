@@ -3,14 +3,12 @@ package target
 import (
 	"bytes"
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
@@ -31,9 +29,6 @@ func (at *Target) LookupHidden(ctx context.Context, ref string) (service.View, e
 }
 
 func (at *Target) find(ctx context.Context, ref string, hidden bool) (service.View, error) {
-	if ref == "" {
-		return service.View{}, term.Usage(errors.New("JOB is empty: give the name or the id of a job, see pawl list"))
-	}
 	if id, err := job.ParseID(ref); err == nil {
 		return at.Job(ctx, id)
 	}
