@@ -123,10 +123,10 @@ var FilterFields = []FilterField{
 	{"hidden", FieldFlag, false, "whether it is hidden; jobs that are hidden are chosen by hidden=true only"},
 }
 
-// Where returns a filter of one term: the field is one of the values. It panics if there is no such
-// field, or if a value does not have its type: that is a defect of the caller.
-func Where(field string, values ...string) Filter {
-	return Filter(nil).And(field, Is, values...)
+// Where returns a filter of one term, such as Where("kind", Is, "mail", "sms"). It panics if there
+// is no such field, or if a value does not have its type: that is a defect of the caller.
+func Where(field string, op Op, values ...string) Filter {
+	return Filter(nil).And(field, op, values...)
 }
 
 // WhereState returns the filter for jobs in one of the states. Without states it chooses all jobs.
@@ -134,11 +134,11 @@ func WhereState(states ...State) Filter {
 	if len(states) == 0 {
 		return nil
 	}
-	return Where("state", texts(states)...)
+	return Where("state", Is, texts(states)...)
 }
 
 // Unended returns the filter for jobs that have not ended.
-func Unended() Filter { return Filter(nil).And("custody", IsNot, string(None)) }
+func Unended() Filter { return Where("custody", IsNot, string(None)) }
 
 // And returns f with one more term. It panics as [Where] does.
 func (f Filter) And(field string, op Op, values ...string) Filter {

@@ -96,7 +96,7 @@ func TestEnqueueOfPlainJobs(t *testing.T) {
 	}
 	got := rows()
 	for _, to := range []string{"bob", "eve"} {
-		if key := job.Where("args.to", to)[0].ArgsKeys()[0]; !strings.Contains(strings.Join(got, " "), key) {
+		if key := job.Where("args.to", job.Is, to)[0].ArgsKeys()[0]; !strings.Contains(strings.Join(got, " "), key) {
 			t.Errorf("no index has the argument %s", to)
 		}
 	}

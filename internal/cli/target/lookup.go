@@ -115,9 +115,9 @@ var (
 	PausableJobs = job.Unended().And("state", job.IsNot, string(job.Paused)).And("wish", job.IsNot,
 		string(job.WishPause), string(job.WishCancel))
 	PausedJobs    = job.WhereState(job.Paused)
-	SuspendedJobs = job.Where("wish", string(job.WishPause))
+	SuspendedJobs = job.Where("wish", job.Is, string(job.WishPause))
 	EndedJobs     = job.WhereState(job.Ends...)
-	HiddenJobs    = job.Where("hidden", "true")
+	HiddenJobs    = job.Where("hidden", job.Is, "true")
 )
 
 // CompleteOne completes a single argument JOB with the jobs that one of the filters chooses.
