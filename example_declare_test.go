@@ -355,7 +355,7 @@ func ExampleTask_index() {
 	if _, err := shrink.EnqueueAll(ctx, svc, []Resize{{"cat.png", 100}, {"dog.png", 100}, {"cat.png", 200}}); err != nil {
 		panic(err)
 	}
-	cats := job.Where("kind", "shrink").And("args.image", job.Is, "cat.png")
+	cats := job.Where("kind", job.Is, "shrink").And("args.image", job.Is, "cat.png")
 	page, err := svc.Jobs().List(ctx, store.Query{Filter: cats})
 	fmt.Println(len(page.Jobs), "jobs", err)
 	count, err := svc.Jobs().Count(ctx, cats)

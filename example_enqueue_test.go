@@ -124,7 +124,7 @@ func ExampleWithLabel() {
 			panic(err)
 		}
 	}
-	count, err := svc.Jobs().Count(ctx, job.Where("label.customer", "17"))
+	count, err := svc.Jobs().Count(ctx, job.Where("label.customer", job.Is, "17"))
 	fmt.Println(count.States[job.Pending], err)
 	// Output: 1 <nil>
 }

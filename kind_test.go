@@ -264,7 +264,7 @@ func TestFoundByArguments(t *testing.T) {
 					want = append([]job.ID{h.ID}, want...)
 				}
 			}
-			f := job.Where("args.image", "cat.png").And("kind", job.Is, task.Kind)
+			f := job.Where("args.image", job.Is, "cat.png").And("kind", job.Is, task.Kind)
 			page, err := svc.Jobs().List(t.Context(), store.Query{Filter: f})
 			var got []job.ID
 			for _, j := range page.Jobs {
@@ -273,7 +273,7 @@ func TestFoundByArguments(t *testing.T) {
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: %v, %v; want %v", task.Kind, got, err, want)
 			}
-			n, err := svc.Jobs().Count(t.Context(), job.Where("args.width", "2.0").And("kind", job.Is, task.Kind))
+			n, err := svc.Jobs().Count(t.Context(), job.Where("args.width", job.Is, "2.0").And("kind", job.Is, task.Kind))
 			if err != nil || n.States[job.Pending] != 3 {
 				t.Errorf("%s: %v, %v", task.Kind, n, err)
 			}

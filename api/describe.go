@@ -214,7 +214,8 @@ var says = map[string]map[string]string{
 		"total": "The same in all; missing: not known.",
 	},
 	"Event": {
-		"job": "The job.", "n": "Its number among the changes of the job, from 1 without gaps.",
+		"job": "The job.", "n": "Its number among the changes of the job, from 1 without gaps; 0: progress, which " +
+			"is no part of the history.",
 		"sub":   "For an event that a user or the job wrote: its number after the change n, from 1.",
 		"name":  "For an event that a user or the job wrote: its name.",
 		"epoch": "The job's epoch before the change.",

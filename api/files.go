@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 )
 
@@ -26,11 +27,14 @@ func (h *handler) registerFiles() {
 	register(h, of("list-output", "output", "List the files of a job",
 		"It lists its folder while that exists, and later its results."), h.output)
 	open := of("get-output", "output/{path...}", "Get a file of a job",
-		"Range, If-Range, If-Modified-Since and HEAD work. A path that leads out of the job's folder is refused.")
-	open.kind, open.answers = "application/octet-stream",
-		plain(huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}})
-	open.others = map[int]string{http.StatusPartialContent: "A range of it."}
-	open.errors = []int{http.StatusRequestedRangeNotSatisfiable}
+		"Range, If-Range, If-Modified-Since, If-Unmodified-Since and HEAD work. Its media type is what the end of "+
+			"its name says, or application/octet-stream. A path that leads out of the job's folder is refused.")
+	open.kind, open.answers = "*/*", plain(huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}})
+	open.others = map[int]string{
+		http.StatusPartialContent: "A range of it; of several ranges multipart/byteranges.",
+		http.StatusNotModified:    "It was not written since If-Modified-Since.",
+	}
+	open.errors = []int{http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable}
 	open.headers = map[string]*header{
 		"Content-Disposition": inHeader("The name of the file.", `attachment; filename=counts.txt`),
 		"Last-Modified":       inHeader("When it was last written.", "Sat, 31 Jan 2026 08:00:00 GMT"),
@@ -106,7 +110,8 @@ func (h *handler) openOutput(ctx context.Context, in *fileInput) (*huma.StreamRe
 	}}, nil
 }
 
-// ranged makes a problem of the answer to a range that is not within a file.
+// ranged makes a problem of the answer to a range that is not within a file, and to a condition
+// that does not hold.
 type ranged struct {
 	http.ResponseWriter
 	r       *http.Request
@@ -115,15 +120,18 @@ type ranged struct {
 }
 
 func (w *ranged) WriteHeader(status int) {
-	if w.refused = status == http.StatusRequestedRangeNotSatisfiable; !w.refused {
+	if w.refused = status >= http.StatusBadRequest; !w.refused {
 		w.ResponseWriter.WriteHeader(status)
 		return
 	}
 	for _, name := range []string{"Content-Disposition", "Last-Modified", "Content-Length"} {
 		w.Header().Del(name)
 	}
-	err := invalid("Range", w.r.Header.Get("Range"), "is not within the file",
-		fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
+	err := job.Errorf(job.Conflict, "the file is not as If-Match or If-Unmodified-Since wants it: read it again")
+	if status == http.StatusRequestedRangeNotSatisfiable {
+		err = invalid("Range", w.r.Header.Get("Range"), "is not within the file",
+			fmt.Sprintf("ask for bytes=0-%d or a part of them", max(0, w.of.Size-1)))
+	}
 	writeProblem(w.ResponseWriter, w.r, withStatus(status, err))
 }
 

@@ -25,7 +25,7 @@ type operation struct {
 	method, path   string
 	summary, about string
 	status         int                // of success; 200 by default
-	others         map[int]string     // other statuses with the same body, and when
+	others         map[int]string     // other statuses, with the same body but for 304, and when
 	body           *body              // nil: it takes none
 	answers        answers            // nil: JSON made from a type
 	kind           string             // the media type of answers
@@ -134,24 +134,17 @@ const bearer = "bearer"
 
 // problems names the statuses of errors in the document.
 var problems = map[int]struct{ name, about string }{
-	http.StatusBadRequest: {
-		"Broken",
-		"The body is missing or broken off; or path, query or headers are no text.",
-	},
-	http.StatusUnauthorized:   {"NotLoggedIn", "The request has no token, or one that is not known."},
-	http.StatusForbidden:      {"Denied", "The caller may not do this."},
-	http.StatusNotFound:       {"NotFound", "There is no such thing."},
-	http.StatusRequestTimeout: {"TooSlow", "The body comes too slowly."},
-	http.StatusConflict: {
-		"Conflict",
-		"It stands against what is already there; the detail says against what.",
-	},
-	http.StatusPreconditionFailed: {
-		"PreconditionFailed",
-		"If-Match or If-None-Match does not hold: read the document again.",
-	},
-	http.StatusRequestEntityTooLarge: {"TooLarge", "The body is too large."},
-	http.StatusUnsupportedMediaType:  {"NotJSON", "The body is not JSON by its Content-Type."},
+	http.StatusBadRequest:                  {"Broken", "The body is missing or broken off; or path, query or headers are no text."},
+	http.StatusUnauthorized:                {"NotLoggedIn", "The request has no token, or one that is not known."},
+	http.StatusForbidden:                   {"Denied", "The caller may not do this."},
+	http.StatusNotFound:                    {"NotFound", "There is no such thing."},
+	http.StatusRequestTimeout:              {"TooSlow", "The body comes too slowly."},
+	http.StatusConflict:                    {"Conflict", "It stands against what is already there; the detail says against what."},
+	http.StatusPreconditionFailed:          {"PreconditionFailed", "A condition in the header does not hold: read it again."},
+	http.StatusRequestEntityTooLarge:       {"TooLarge", "The body is too large."},
+	http.StatusRequestURITooLong:           {"TooLong", "The path with its query is too long."},
+	http.StatusUnsupportedMediaType:        {"NotJSON", "The body is not JSON by its Content-Type."},
+	http.StatusRequestHeaderFieldsTooLarge: {"HeaderTooLarge", "The header is too large."},
 	http.StatusRequestedRangeNotSatisfiable: {
 		"NoSuchRange",
 		"The range is not within the file. Content-Range says how long that is.",
@@ -263,12 +256,14 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 		success.Headers[name] = head
 	}
 	for status, about := range op.others {
-		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about, Content: success.Content}
+		made.Responses[strconv.Itoa(status)] = &huma.Response{Description: about}
+		if status != http.StatusNotModified {
+			made.Responses[strconv.Itoa(status)].Content = success.Content
+		}
 	}
 	errors := append([]int{
-		http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity,
-		http.StatusTooManyRequests,
-		http.StatusInternalServerError, http.StatusServiceUnavailable,
+		http.StatusBadRequest, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
+		http.StatusInternalServerError,
 	}, op.errors...)
 	if strings.Contains(op.path, "{") {
 		errors = append(errors, http.StatusNotFound)
@@ -278,8 +273,9 @@ func (h *handler) document(doc *huma.OpenAPI, made *huma.Operation) {
 			http.StatusUnsupportedMediaType)
 		made.RequestBody = op.body.document(r)
 	}
-	if op.public {
-		errors = op.errors
+	if !op.public {
+		errors = append(errors, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity,
+			http.StatusTooManyRequests, http.StatusServiceUnavailable)
 	}
 	for _, status := range errors {
 		made.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problems[status].name}

@@ -47,7 +47,7 @@ func TestSubmissions(t *testing.T) {
 		}
 
 		var names []string
-		for v, err := range c.Jobs(ctx, store.Query{Filter: job.Where("kind", "app"), Sort: store.ByName, Limit: 1}) {
+		for v, err := range c.Jobs(ctx, store.Query{Filter: job.Where("kind", job.Is, "app"), Sort: store.ByName, Limit: 1}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestSubmissions(t *testing.T) {
 		if _, err := c.Find(ctx, "nobody", true); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
-		n, err := c.Count(ctx, job.Where("kind", "app"))
+		n, err := c.Count(ctx, job.Where("kind", job.Is, "app"))
 		if diff := cmp.Diff(client.Counts{States: map[job.State]int{job.Finished: 2}, Total: 2}, n); diff != "" || err != nil {
 			t.Errorf("%s, %v", diff, err)
 		}
@@ -130,7 +130,7 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		var types []string
-		q := client.EventQuery{Filter: job.Where("id", id.String()), Types: []string{"half", "FINISHED"}, Follow: true}
+		q := client.EventQuery{Filter: job.Where("id", job.Is, id.String()), Types: []string{"half", "FINISHED"}, Follow: true}
 		for e, err := range c.Events(ctx, q) {
 			if err != nil {
 				t.Fatal(err)
@@ -173,7 +173,7 @@ func TestBulk(t *testing.T) {
 		if _, err := c.Submit(ctx, "", spec(`{"kind":"mail","queue":"default"}`), spec(`{"kind":"mail"}`), spec(`{"kind":"letter"}`)); err != nil {
 			t.Fatal(err)
 		}
-		b := service.Bulk{Action: service.ActCancel, Filter: job.Where("kind", "mail"), DryRun: true}
+		b := service.Bulk{Action: service.ActCancel, Filter: job.Where("kind", job.Is, "mail"), DryRun: true}
 		if a, err := c.Bulk(ctx, b); err != nil || a.Matched != 2 || a.Done != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}

@@ -127,12 +127,12 @@ func TestPatternsOfFilters(t *testing.T) {
 		pattern, name := text("ab*?é*"), text("abé\n")
 		expr := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
 		want := regexp.MustCompile(`(?s)^` + expr + `$`).MatchString(name)
-		if got := job.Filter(nil).And("name", job.Like, pattern).Match(&job.Job{Name: name}); got != want {
+		if got := job.Where("name", job.Like, pattern).Match(&job.Job{Name: name}); got != want {
 			t.Fatalf("%q fits %q: %t", name, pattern, got)
 		}
 	}
 	long := strings.Repeat("a", 100_000)
-	if job.Filter(nil).And("name", job.Like, strings.Repeat("*a", 20)+"*b").Match(&job.Job{Name: long}) {
+	if job.Where("name", job.Like, strings.Repeat("*a", 20)+"*b").Match(&job.Job{Name: long}) {
 		t.Error("what does not fit is chosen")
 	}
 }

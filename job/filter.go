@@ -123,10 +123,10 @@ var FilterFields = []FilterField{
 	{"hidden", FieldFlag, false, "whether it is hidden; jobs that are hidden are chosen by hidden=true only"},
 }
 
-// Where returns a filter of one term: the field is one of the values. It panics if there is no such
-// field, or if a value does not have its type: that is a defect of the caller.
-func Where(field string, values ...string) Filter {
-	return Filter(nil).And(field, Is, values...)
+// Where returns a filter of one term, such as Where("kind", Is, "mail", "sms"). It panics if there
+// is no such field, or if a value does not have its type: that is a defect of the caller.
+func Where(field string, op Op, values ...string) Filter {
+	return Filter(nil).And(field, op, values...)
 }
 
 // WhereState returns the filter for jobs in one of the states. Without states it chooses all jobs.
@@ -134,15 +134,11 @@ func WhereState(states ...State) Filter {
 	if len(states) == 0 {
 		return nil
 	}
-	values := make([]string, len(states))
-	for i, s := range states {
-		values[i] = string(s)
-	}
-	return Where("state", values...)
+	return Where("state", Is, texts(states)...)
 }
 
 // Unended returns the filter for jobs that have not ended.
-func Unended() Filter { return Filter(nil).And("custody", IsNot, string(None)) }
+func Unended() Filter { return Where("custody", IsNot, string(None)) }
 
 // And returns f with one more term. It panics as [Where] does.
 func (f Filter) And(field string, op Op, values ...string) Filter {
@@ -553,9 +549,13 @@ func (f Filter) String() string {
 }
 
 func join[S ~string](list []S) string {
+	return strings.Join(texts(list), ", ")
+}
+
+func texts[S ~string](list []S) []string {
 	words := make([]string, len(list))
 	for i, s := range list {
 		words[i] = string(s)
 	}
-	return strings.Join(words, ", ")
+	return words
 }

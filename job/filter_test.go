@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -100,4 +101,14 @@ func FuzzParseFilter(f *testing.F) {
 		filter.Match(j)
 		filter.Window(filterNow)
 	})
+}
+
+// A term without its operator is a defect of the caller: the field does not take its value for one.
+func TestTermWithoutOperator(t *testing.T) {
+	defer func() {
+		if p := fmt.Sprint(recover()); !strings.Contains(p, "mail") {
+			t.Errorf("%s", p)
+		}
+	}()
+	job.Where("kind", "mail")
 }

@@ -74,9 +74,6 @@ func (v *validation) keep(keep map[State]Duration) {
 
 // endings names the states in which jobs end.
 func endings() string {
-	words := make([]string, len(Ends))
-	for i, s := range Ends {
-		words[i] = string(s)
-	}
+	words := texts(Ends)
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

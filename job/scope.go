@@ -17,7 +17,7 @@ func (f Filter) Scope() (s Scope) {
 			places = append(places, t)
 		case "group":
 			if t.Op == Is {
-				places = append(places, Where("custody", string(Recovery))...)
+				places = append(places, Where("custody", Is, string(Recovery))...)
 			}
 		case "hidden":
 			hidden = append(hidden, t)

@@ -74,7 +74,7 @@ type Spec struct {
 
 	// The version of the arguments of a task, where its program has several. A job with a newer
 	// version than a process knows waits for a process that knows it.
-	ArgsVersion int `json:"args_version,omitempty" minimum:"1" maximum:"1000000" example:"2"`
+	ArgsVersion int `json:"args_version,omitempty" zero:"refused" minimum:"1" maximum:"1000000" example:"2"`
 
 	// The rest is for kind "app". Macros such as ${PAWL_JOB_DIR} may stand in all of it but Script;
 	// see [Macros].

@@ -18,17 +18,18 @@ import (
 // Bounds of a spec. They are part of the interface: a spec within them is never refused for its
 // size.
 const (
-	MaxSpec   = 2 << 20     // bytes of a spec as JSON
-	MaxArgs   = 1 << 20     // bytes of args as JSON
-	MaxNotes  = 64 << 10    // bytes of notes as JSON
-	MaxScript = 1 << 20     // bytes of a script
-	MaxWord   = 128<<10 - 1 // bytes of one argument: the bound of Linux (MAX_ARG_STRLEN)
-	MaxLabels = 64
-	MaxDepth  = 64       // how deeply lists and maps of args, notes and data of events may be nested
-	MaxMerged = 64 << 20 // bytes of the specs of one submission, each with the defaults
-	MaxInputs = 10_000
-	MaxWords  = 100_000 // of command, arguments and launch together
-	MaxEnv    = 10_000
+	MaxSpec    = 2 << 20     // bytes of a spec as JSON
+	MaxArgs    = 1 << 20     // bytes of args as JSON
+	MaxNotes   = 64 << 10    // bytes of notes as JSON
+	MaxVersion = 1_000_000   // of args
+	MaxScript  = 1 << 20     // bytes of a script
+	MaxWord    = 128<<10 - 1 // bytes of one argument: the bound of Linux (MAX_ARG_STRLEN)
+	MaxLabels  = 64
+	MaxDepth   = 64       // how deeply lists and maps of args, notes and data of events may be nested
+	MaxMerged  = 64 << 20 // bytes of the specs of one submission, each with the defaults
+	MaxInputs  = 10_000
+	MaxWords   = 100_000 // of command, arguments and launch together
+	MaxEnv     = 10_000
 )
 
 var (
@@ -42,6 +43,7 @@ var (
 // Bounds of names.
 const (
 	MaxTenant     = 64  // bytes of the name of a tenant
+	MaxName       = 128 // characters of the name of a job
 	MaxOwner      = 128 // characters of the name of a user
 	MaxExternalID = 128 // characters
 	MaxKey        = 255 // characters of a key of idempotency, unique or order, and of a label's value
@@ -83,7 +85,7 @@ func (s *Spec) Validate() error {
 	if kind == "" {
 		v.add("kind", "", "is missing", "give a command, or the kind of a task")
 	}
-	v.text("name", s.Name, 128)
+	v.text("name", s.Name, MaxName)
 	v.text("external_id", s.ExternalID, MaxExternalID)
 	v.text("owner", s.Owner, MaxOwner)
 	v.name("queue", s.Queue, 64)
@@ -196,6 +198,9 @@ func (v *validation) retry(p *RetryPolicy) {
 
 func (v *validation) task(s *Spec) {
 	v.json("args", s.Args, MaxArgs)
+	if n := s.ArgsVersion; n < 0 || n > MaxVersion {
+		v.add("args_version", strconv.Itoa(n), "is out of range", fmt.Sprintf("give 1 to %d", MaxVersion))
+	}
 	for _, f := range []struct {
 		path string
 		set  bool

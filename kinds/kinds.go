@@ -80,11 +80,10 @@ type Kind struct {
 
 // Bounds of a [Kind].
 const (
-	maxDocument    = 64 << 10 // bytes
-	maxSlots       = 1_000_000
-	maxArgsVersion = 1_000_000
-	maxRevision    = 1_000_000_000
-	maxIndex       = 4
+	maxDocument = 64 << 10 // bytes
+	maxSlots    = 1_000_000
+	maxRevision = 1_000_000_000
+	maxIndex    = 4
 )
 
 // Parse reads the document of a kind. Its error, a [job.SpecError], names everything that is wrong.
@@ -164,7 +163,7 @@ func (k *Kind) check() error {
 		path    string
 		n, most int
 	}{
-		{"args_version", k.ArgsVersion, maxArgsVersion},
+		{"args_version", k.ArgsVersion, job.MaxVersion},
 		{"slots", k.Slots, maxSlots},
 		{"revision", k.Revision, maxRevision},
 	} {

@@ -103,7 +103,7 @@ func TestNewsletter(t *testing.T) {
 		pawltest.Start(t, svc)
 		<-time.After(48 * time.Hour)
 		synctest.Wait()
-		count, err := svc.Jobs().Count(t.Context(), job.Where("kind", "mail"))
+		count, err := svc.Jobs().Count(t.Context(), job.Where("kind", job.Is, "mail"))
 		if err != nil || count.States[job.Finished] != 2 {
 			t.Errorf("%v, %v", count.States, err)
 		}

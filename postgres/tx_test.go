@@ -657,7 +657,7 @@ func TestEnqueueInSQL(t *testing.T) {
 		t.Errorf("%+v, %v", as, err)
 	}
 	for want, doc := range map[string]string{
-		"command, shell: are not fields":    `{"jobs": [{"kind": "plain", "command": ["true"], "shell": 1}]}`,
+		"command: is not a field of a task": `{"jobs": [{"kind": "plain", "command": ["true"], "shell": 1}]}`,
 		"kind: give the name":               `{"jobs": [{"args": 1}]}`,
 		"app is a program":                  `{"jobs": [{"kind": "app"}]}`,
 		"queue: nightly is unknown":         `{"jobs": [{"kind": "plain", "queue": "nightly"}]}`,
@@ -675,13 +675,16 @@ func TestEnqueueInSQL(t *testing.T) {
 		"labels: give texts":                                 `{"jobs": [{"kind": "plain", "labels": {"order": 17}}]}`,
 		"labels: give texts under":                           `{"jobs": [{"kind": "plain", "labels": {"a b": "c"}}]}`,
 		"labels: give texts under names":                     `{"jobs": [{"kind": "plain", "labels": ["a"]}]}`,
-		"name: give up to 64":                                `{"jobs": [{"kind": "plain", "name": "a\u0001b"}]}`,
+		"name: give up to 128":                               `{"jobs": [{"kind": "plain", "name": "a\u0001b"}]}`,
 		"delay: give a duration":                             `{"jobs": [{"kind": "plain", "delay": "5 minutes"}]}`,
 		"delay: give a duration with units":                  `{"jobs": [{"kind": "plain", "delay": 90}]}`,
 		"not_before: give a time":                            `{"jobs": [{"kind": "plain", "not_before": "tomorrow"}]}`,
 		"unique.until: give start, done or":                  `{"jobs": [{"kind": "plain", "unique": {"key": "a", "until": "end"}}]}`,
 		"retry.max_attempts: give 1 to 1000":                 `{"jobs": [{"kind": "plain", "retry": {"max_attempts": 0}}]}`,
 		"jobs: give a list of tasks":                         `{"tasks": [{"kind": "plain"}]}`,
+		"jobs: give a list of":                               `{"jobs": ["plain"]}`,
+		"tenant: give a name of":                             `{"tenant": 7, "jobs": [{"kind": "plain"}]}`,
+		"by: give 1 to 128 print":                            `{"by": 7, "jobs": [{"kind": "plain"}]}`,
 		"give the fields tenant, by and jobs, and no others": `{"tennant": "lab", "jobs": [{"kind": "plain"}]}`,
 		"tenant: give a name":                                `{"tenant": "a b", "jobs": [{"kind": "plain"}]}`,
 		"by: give 1 to 128 printable":                        `{"by": "", "jobs": [{"kind": "plain"}]}`,

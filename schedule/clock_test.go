@@ -133,7 +133,7 @@ const tick = `"jobs": [{"kind": "tick", "args": {}}]`
 // has its own place there.
 func dueOf(t *testing.T, svc *service.Service, name string) (due []string) {
 	t.Helper()
-	q := store.Query{Limit: 1000, Filter: job.Filter(nil).And("label."+job.LabelSchedule, job.Is, name).
+	q := store.Query{Limit: 1000, Filter: job.Where("label."+job.LabelSchedule, job.Is, name).
 		And("created", job.AtLeast, "1990-01-01T00:00:00Z")}
 	for {
 		page, err := svc.List(context.Background(), q)

@@ -267,10 +267,10 @@ func TestNewsOfJobs(t *testing.T) {
 		want []store.Event // of those that are there, by job and number
 	}{
 		{"of one job", service.NewsQuery{Job: a}, events(a, 1, 2, 3)},
-		{"by a label", service.NewsQuery{Filter: job.Where("label.team", "red")}, events(a, 1, 2, 3)},
+		{"by a label", service.NewsQuery{Filter: job.Where("label.team", job.Is, "red")}, events(a, 1, 2, 3)},
 		{"by what it is as of the event", service.NewsQuery{Filter: job.WhereState(job.Pending, job.Paused)}, append(events(a, 1), append(events(b, 1), events(a, 2)...)...)},
 		{"by type", service.NewsQuery{Types: []string{"CANCELED"}}, append(events(a, 3), events(b, 2)...)},
-		{"by both", service.NewsQuery{Types: []string{"CANCELED"}, Filter: job.Where("kind", "count")}, events(b, 2)},
+		{"by both", service.NewsQuery{Types: []string{"CANCELED"}, Filter: job.Where("kind", job.Is, "count")}, events(b, 2)},
 		{"of a job that is not there", service.NewsQuery{Job: job.NewID()}, nil},
 	} {
 		var got []store.Event

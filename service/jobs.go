@@ -538,7 +538,7 @@ func (s *Service) Find(ctx context.Context, ref string, hidden bool) (View, erro
 // named returns the jobs of a name that have not ended. If all have ended it returns the newest,
 // which may be hidden.
 func (s *Service) named(ctx context.Context, name string, hidden bool) ([]job.Job, error) {
-	all := job.Where("name", name)
+	all := job.Where("name", job.Is, name)
 	tries := []store.Query{
 		{Filter: all.And("custody", job.IsNot, string(job.None)), Limit: maxFound},
 		{Filter: all, Limit: 1},
@@ -561,7 +561,7 @@ func (s *Service) withPart(ctx context.Context, ref string) ([]job.Job, error) {
 	if patterns == nil {
 		return nil, nil
 	}
-	f := job.Filter(nil).And("id", job.Like, patterns...).
+	f := job.Where("id", job.Like, patterns...).
 		And("created", job.AtLeast, time.Unix(0, 0).UTC().Format(time.RFC3339)).And("hidden", job.Is, "true", "false")
 	page, err := s.List(ctx, store.Query{Filter: f, Limit: maxFound})
 	return page.Jobs, err

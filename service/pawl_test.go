@@ -603,7 +603,7 @@ func TestFind(t *testing.T) {
 		old := named("01926d3e-0000-7000-8000-000000000001", "daily")
 		mid := named("01926d3e-0000-7000-8000-000000000002", "daily")
 		if _, err := svc.Bulk(t.Context(),
-			service.Bulk{Action: service.ActCancel, Filter: job.Where("id", mid.String())}); err != nil {
+			service.Bulk{Action: service.ActCancel, Filter: job.Where("id", job.Is, mid.String())}); err != nil {
 			t.Fatal(err)
 		}
 		find := func(hidden bool, want job.ID) {

@@ -176,11 +176,11 @@ func TestBulk(t *testing.T) {
 	}{
 		{service.Bulk{Action: service.ActCancel, DryRun: true}, service.BulkAnswer{Matched: jobs}},
 		{
-			service.Bulk{Action: service.ActPause, Filter: job.Where("name", "mail-0", "mail-1")},
+			service.Bulk{Action: service.ActPause, Filter: job.Where("name", job.Is, "mail-0", "mail-1")},
 			service.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs * 2 / 3},
 		},
 		{
-			service.Bulk{Action: service.ActResume, Filter: job.Where("name", "mail-1", "mail-2")},
+			service.Bulk{Action: service.ActResume, Filter: job.Where("name", job.Is, "mail-1", "mail-2")},
 			service.BulkAnswer{Matched: jobs * 2 / 3, Done: jobs / 3, Refused: jobs / 3},
 		},
 		{
@@ -193,7 +193,7 @@ func TestBulk(t *testing.T) {
 		},
 		{service.Bulk{Action: service.ActHide}, service.BulkAnswer{Matched: jobs * 2 / 3, Refused: jobs * 2 / 3}},
 		{
-			service.Bulk{Action: service.ActUnhide, Filter: job.Where("hidden", "true")},
+			service.Bulk{Action: service.ActUnhide, Filter: job.Where("hidden", job.Is, "true")},
 			service.BulkAnswer{Matched: jobs / 3, Done: jobs / 3},
 		},
 		{

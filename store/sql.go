@@ -1,8 +1,10 @@
 package store
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawl-jobs/pawl/job"
 )
@@ -104,6 +106,15 @@ var constants = map[string]string{
 	"MaxLabels":       strconv.Itoa(job.MaxLabels),
 	"MaxArgs":         strconv.Itoa(job.MaxArgs),
 	"MaxNotes":        strconv.Itoa(job.MaxNotes),
+	"MaxVersion":      strconv.Itoa(job.MaxVersion),
+	"MaxName":         strconv.Itoa(job.MaxName),
+	"MaxDepth":        strconv.Itoa(job.MaxDepth),
+	"MaxDelay":        strconv.Itoa(int(job.MaxDelay / time.Second)), // seconds
+	"MinTime":         quoted(job.MinTime.Format(time.RFC3339)),
+	"MaxTime":         quoted(job.MaxTime.Format(time.RFC3339)),
+
+	// TooDeep is a path to lists and maps that are nested too deeply.
+	"TooDeep": quoted(fmt.Sprintf(`strict $.**{%d} ? (@.type() == "array" || @.type() == "object")`, job.MaxDepth)),
 }
 
 // quoted is a word as SQL has it. Words of package job have no quotes in them.

@@ -292,7 +292,7 @@ func (b *apiBench) fill(svc *bed) error {
 		}
 	}
 	for {
-		counts, err := svc.Count(svc.ctx, job.Where("kind", noop).And("custody", job.IsNot, string(job.None)))
+		counts, err := svc.Count(svc.ctx, job.Where("kind", job.Is, noop).And("custody", job.IsNot, string(job.None)))
 		if err != nil || len(counts.States) == 0 {
 			return err
 		}

@@ -56,6 +56,7 @@ func Main(ctx context.Context, p Program) int {
 	root := rootCommand(p)
 	root.SetOut(out)
 	root.SetErr(errs)
+	added(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	return term.ExitCode(cmd, err)
 }
@@ -98,6 +99,33 @@ pawl help exit-codes says what the exit codes mean.`,
 	}
 	group(root)
 	return root
+}
+
+// added makes the commands that cobra adds refuse what they do not know, as all others do.
+func added(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error { return noTopic(root, args) }
+		case "completion":
+			c.Args, c.RunE = term.NoSubject, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			term.CheckArgs(c)
+		}
+	}
+}
+
+// noTopic refuses what pawl help does not know.
+func noTopic(root *cobra.Command, args []string) error {
+	switch cmd, rest, err := root.Find(args); {
+	case err != nil || len(rest) == 0:
+		return err
+	case cmd == root:
+		return noCommand(root, rest)
+	default:
+		return term.Usage(term.NoSubject(cmd, rest))
+	}
 }
 
 // groups are the commands as help lists them. What is in none is listed last.

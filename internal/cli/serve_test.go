@@ -219,6 +219,13 @@ func TestServe(t *testing.T) {
 		}
 		p.await(`level=INFO msg="not let in" .*client=127\.0\.0\.1`)
 	})
+	t.Run("a header that is too large is refused in words", func(t *testing.T) {
+		q := *p
+		q.token = strings.Repeat("x", 100_000)
+		if status, body := q.get(http.MethodGet, "/v1/jobs", ""); status != 431 || !strings.Contains(body, `"code":"invalid"`) {
+			t.Errorf("%d %s", status, body)
+		}
+	})
 	t.Run("everybody may ask whether it is ready", func(t *testing.T) {
 		q := *p
 		q.token = ""

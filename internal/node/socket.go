@@ -137,11 +137,11 @@ func (n *Node) Listen(ctx context.Context) (stop func(), err error) {
 }
 
 // newServer returns a server of HTTP with bounds on what a client can hold: a header in time and
-// not too large, and a connection that is not used not for long. Handlers have bounds of their own
-// for bodies and answers.
+// not too large (the API refuses a smaller one in words), and a connection that is not used not for
+// long. Handlers have bounds of their own for bodies and answers.
 func newServer(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 128 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 }

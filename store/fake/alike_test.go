@@ -1036,7 +1036,7 @@ func (p *pair) look() {
 		of(p, "count", func(s store.Store) (store.Counts,
 			error,
 		) {
-			return s.Count(ctx, tenant, job.Where("name", "a"))
+			return s.Count(ctx, tenant, job.Where("name", job.Is, "a"))
 		})
 		for _, sort := range store.Sorts {
 			of(p, "list", func(s store.Store) (pages [][]job.ID, err error) {

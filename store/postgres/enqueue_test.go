@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pawl-jobs/pawl/job"
@@ -93,7 +96,7 @@ func TestEnqueueOfPlainJobs(t *testing.T) {
 	}
 	got := rows()
 	for _, to := range []string{"bob", "eve"} {
-		if key := job.Where("args.to", to)[0].ArgsKeys()[0]; !strings.Contains(strings.Join(got, " "), key) {
+		if key := job.Where("args.to", job.Is, to)[0].ArgsKeys()[0]; !strings.Contains(strings.Join(got, " "), key) {
 			t.Errorf("no index has the argument %s", to)
 		}
 	}
@@ -140,4 +143,104 @@ func TestEnqueueTakesKeysInOneOrder(t *testing.T) {
 	if err := all.Wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// What enqueue takes of a task that was written in SQL, package job takes, and the other way round:
+// each field gets values of all kinds. What is refused says so with the code that docs/go.md names.
+func TestEnqueueTakesWhatPackageJobTakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it enqueues some thousand tasks")
+	}
+	t.Parallel()
+	l := newListed(t)
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
+	list := func(n int) string {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf(`"k%d"`, i))
+		}
+		return "[" + strings.Join(keys, ",") + "]"
+	}
+	values := []string{
+		`null`, `""`, `"x"`, `"a b"`, `"a\u0001"`, text(64), text(65), text(128), text(129), text(255), text(256), `true`, `"true"`,
+		`0`, `1`, `9`, `10`, `-1`, `1.5`, `1000`, `1001`, `1000000`, `1000001`, `12345678901234567890`, `"1"`,
+		`"0"`, `"90s"`, `"1h30m"`, `"1.5d"`, `"2w"`, `"5ns"`, `"7µs"`, `"5 minutes"`, `"87600h"`, `"87601h"`, `"99999999999999h"`,
+		`"2030-01-02T15:04:05Z"`, `"2030-01-02T15:04:05.5+02:00"`, `"2030-13-02T15:04:05Z"`, `"1969-12-31T23:59:59Z"`,
+		`"2200-01-01T00:00:01Z"`, `"2030-01-02"`,
+		`[]`, `["n"]`, `["n","n"]`, `[""]`, `[null]`, `[1]`, list(16), list(17), `{}`, `{"x":"y"}`, `{"x":1}`, `{"x":null}`,
+		deep(64), deep(65), `{"x":` + deep(63) + `}`, `{"x":` + deep(64) + `}`,
+		`"start"`, `"done"`, `"running"`, `"created"`, `"due"`, `"args.n"`, `"args."`, `"block"`, `"pass"`, `"constant"`, `"linear"`,
+		`"exponential"`,
+	}
+	// What stands beside the field: SQL has no part of a document but the whole.
+	const task = `"kind":"mail","args":{"n":1}`
+	places := map[string]string{}
+	for _, field := range []string{"args_version", "name", "owner", "priority", "delay", "not_before", "limits", "order",
+		"unique", "labels", "notes", "external_id", "retry", "none"} {
+		places[field] = `{` + task + `,"` + field + `":%s}`
+	}
+	places["kind"], places["args"] = `{"kind":%s,"args":{"n":1}}`, `{"kind":"mail","args":%s}`
+	places["labels.x"], places["labels.a b"] = `{`+task+`,"labels":{"x":%s}}`, `{`+task+`,"labels":{"a b":%s}}`
+	places["delay, not_before"] = `{` + task + `,"not_before":"2030-01-02T15:04:05Z","delay":%s}`
+	for _, field := range []string{"key", "args", "until", "alone", "none"} {
+		places["unique."+field] = `{` + task + `,"unique":{"` + field + `":%s}}`
+	}
+	places["unique.key, args"] = `{` + task + `,"unique":{"key":"k","args":%s}}`
+	places["unique.until, alone"] = `{` + task + `,"unique":{"until":"start","alone":%s}}`
+	for _, field := range []string{"args", "by", "failing", "none"} {
+		places["order."+field] = `{` + task + `,"order":{"key":"k","` + field + `":%s}}`
+	}
+	places["order.key"], places["order.args alone"] = `{`+task+`,"order":{"key":%s}}`, `{`+task+`,"order":{"args":%s}}`
+	for _, field := range []string{"max_attempts", "backoff", "none"} {
+		places["retry."+field] = `{` + task + `,"retry":{"` + field + `":%s}}`
+	}
+	for _, field := range []string{"kind", "base", "max", "jitter", "none"} {
+		places["retry.backoff."+field] = `{` + task + `,"retry":{"backoff":{"` + field + `":%s}}}`
+	}
+	places["retry.backoff.max, base"] = `{` + task + `,"retry":{"backoff":{"base":"2h","max":%s}}}`
+	check := func(s *job.Spec) error {
+		if s.Kind == "" || s.Kind == job.KindApp {
+			return job.Errorf(job.Invalid, "it is no task")
+		}
+		return s.Validate()
+	}
+	both := 0
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		for _, value := range values {
+			doc := fmt.Sprintf(places[place], value)
+			_, want := job.ReadSpec([]byte(doc), check)
+			request, got := l.request(t, doc)
+			var wrong *pgconn.PgError
+			switch {
+			case (got == nil) != (want == nil):
+				t.Errorf("%s, %.80s:\n  SQL: %v\n  Go: %v", place, doc, got, want)
+			case got != nil && (!errors.As(got, &wrong) || wrong.Code != "PW004"):
+				t.Errorf("%s, %.80s: %v", place, doc, got)
+			case got == nil:
+				both++
+				if _, err := job.ReadSpec([]byte(request), check); err != nil {
+					t.Errorf("%s, %.80s: the request cannot be read: %v", place, doc, err)
+				}
+			}
+		}
+	}
+	if both < 300 {
+		t.Errorf("only %d tasks were taken", both)
+	}
+}
+
+// request enqueues a task, returns the request of its job, and takes it back.
+func (l *listed) request(t *testing.T, task string) (request string, err error) {
+	t.Helper()
+	tx, err := l.conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	_, err = tx.Exec(t.Context(), "SELECT pawl.enqueue($1)", `{"tenant": "t", "jobs": [`+task+`]}`)
+	if err == nil {
+		err = tx.QueryRow(t.Context(), "SELECT request FROM pawl.specs").Scan(&request)
+	}
+	return request, err
 }

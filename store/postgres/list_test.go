@@ -155,11 +155,11 @@ func TestPlansOfArguments(t *testing.T) {
 	t.Parallel()
 	l := newListed(t)
 	l.fill(t, 6_000, "'k' || r % 6")
-	seven := job.Where("args.n", "7")[0].ArgsKeys()[0]
+	seven := job.Where("args.n", job.Is, "7")[0].ArgsKeys()[0]
 	l.must(t, `INSERT INTO pawl.labels (tenant, key, value, created, job)
 		SELECT tenant, 'args:n', CASE WHEN hashtext(id::text) % 20 = 0 THEN '`+seven+`' ELSE 'x' END, created, id
 		FROM pawl.specs WHERE kind = 'k1'`)
-	f := job.Where("kind", "k1").And("args.n", job.Is, "7")
+	f := job.Where("kind", job.Is, "k1").And("args.n", job.Is, "7")
 	f[1].From = time.Unix(1, 0)
 	counts, err := l.Count(t.Context(), "t", f)
 	if err != nil || len(counts.States) == 0 {

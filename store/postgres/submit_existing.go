@@ -46,6 +46,7 @@ type existing struct {
 	answered []store.Submitted // the call was made before, under its idempotency key
 
 	jobs     map[job.ID]standing // the jobs of this call, and their prerequisites
+	made     map[job.ID]bool     // by this call
 	external map[string]standing // by external id
 	holders  map[uniqueKey]job.ID
 	reserved map[uniqueKey]job.ID // by this call, before anything was decided
@@ -75,8 +76,8 @@ func compareKeys(a, b uniqueKey) int {
 // lookUp reads what a submission depends on, and locks it.
 func (t *tx) lookUp(sub *store.Submission) (*existing, error) {
 	l := &existing{
-		sub: sub, jobs: map[job.ID]standing{}, external: map[string]standing{}, holders: map[uniqueKey]job.ID{},
-		reserved: map[uniqueKey]job.ID{}, queues: map[string]bool{}, waiting: map[string]int{},
+		sub: sub, jobs: map[job.ID]standing{}, made: map[job.ID]bool{}, external: map[string]standing{},
+		holders: map[uniqueKey]job.ID{}, reserved: map[uniqueKey]job.ID{}, queues: map[string]bool{}, waiting: map[string]int{},
 	}
 	qs := []*query{read(`SELECT pawl.clock()`, func(r *reader) error { l.now = r.time(); return nil })}
 	mine := false
@@ -240,12 +241,8 @@ func (l *existing) reserveKeys() []*query {
 // known answers a job that exists already. Otherwise it gives the job its unique keys.
 func (l *existing) known(n *store.New) (a store.Submitted, known bool, err error) {
 	defer func() {
-		if known { // its keys are free for the jobs of the call that follow
-			for _, k := range keysOf(n) {
-				if l.holders[k] == n.Job.ID && l.reserved[k] == n.Job.ID {
-					delete(l.holders, k)
-				}
-			}
+		if known && !l.made[n.Job.ID] {
+			l.gives(n)
 		}
 	}()
 	if st, there := l.external[n.Job.ExternalID]; there {
@@ -281,6 +278,16 @@ func (l *existing) known(n *store.New) (a store.Submitted, known bool, err error
 	return a, false, nil
 }
 
+// gives frees the keys that this call has reserved for a job which does not keep them, for the jobs
+// of the call that follow.
+func (l *existing) gives(n *store.New) {
+	for _, k := range keysOf(n) {
+		if l.holders[k] == n.Job.ID && !l.reserved[k].IsZero() {
+			delete(l.holders, k)
+		}
+	}
+}
+
 // tie counts the prerequisites that a job waits for. It returns one that has ended in another way
 // than the job needs.
 func (l *existing) tie(n *store.New) (unmet *job.Job, err error) {
@@ -302,13 +309,16 @@ func (l *existing) tie(n *store.New) (unmet *job.Job, err error) {
 	return unmet, nil
 }
 
-// inserts notes that a job is made: the jobs of the call that follow see it.
+// inserts notes that a job is made: the jobs of the call that follow see it. One that ends at once
+// gives up its unique keys, as at any end.
 func (l *existing) inserts(n *store.New, canceled bool) {
+	l.made[n.Job.ID] = true
 	st := standing{Job: n.Job, fingerprint: n.Fingerprint[:]}
 	st.Tenant = l.sub.Tenant
 	switch {
 	case canceled:
 		st.Place = job.Place{State: job.Canceled, Custody: job.None}
+		l.gives(n)
 	case n.Job.Needs > 0 || n.Delay > 0 || n.Job.Due.After(l.now) || n.Job.Ties&job.TieLimited != 0:
 		st.Place = job.Place{State: job.Waiting, Custody: job.Gate}
 	default:

@@ -53,7 +53,7 @@ func TestPlansOfArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := job.Where("kind", "k").And("args.n", job.Is, "7")
+	f := job.Where("kind", job.Is, "k").And("args.n", job.Is, "7")
 	f[1].From = time.Unix(1, 0)
 	for _, by := range []store.Sort{store.Newest, store.Oldest} {
 		q := store.Query{Tenant: "t", Filter: f, Sort: by, Limit: 10}
@@ -87,7 +87,7 @@ func TestPlansOfGroups(t *testing.T) {
 	}
 	for _, by := range []store.Sort{store.Newest, store.Oldest} {
 		for group, n := range map[string]int{rare: 3 * sample / 20, common: 3 * sample * 19 / 20} {
-			q := store.Query{Tenant: "t", Filter: job.Where("group", group), Sort: by, Limit: 10}
+			q := store.Query{Tenant: "t", Filter: job.Where("group", job.Is, group), Sort: by, Limit: 10}
 			counts, err := s.Count(t.Context(), "t", q.Filter)
 			if err != nil || counts.States[job.Blocked] != n {
 				t.Fatalf("%d jobs of %d are counted, %v", counts.States[job.Blocked], n, err)
@@ -114,7 +114,7 @@ func TestPlansOfGroups(t *testing.T) {
 // fill submits n jobs that every one of the filters above finds.
 func fill(t testing.TB, s *Store, n int) {
 	t.Helper()
-	seven := job.Where("args.n", "7")[0].ArgsKeys()[0]
+	seven := job.Where("args.n", job.Is, "7")[0].ArgsKeys()[0]
 	for n > 0 {
 		sub := store.Submission{Tenant: "t"}
 		for range min(n, 1000) {

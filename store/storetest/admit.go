@@ -133,7 +133,7 @@ func admitCount(w *world) {
 // waiting counts the jobs of a queue that wait, in custody gate or ready.
 func (w *world) waiting(queue string) (n int) {
 	w.Helper()
-	for _, j := range listAll(w, w.s, store.Query{Tenant: acme, Filter: job.Where("queue", queue)}) {
+	for _, j := range listAll(w, w.s, store.Query{Tenant: acme, Filter: job.Where("queue", job.Is, queue)}) {
 		if j.Custody == job.Gate || j.Custody == job.Ready {
 			n++
 		}

@@ -318,7 +318,7 @@ func listUnreadable(w *world) {
 		n.Job.Request = json.RawMessage(`{"kind":"` + task + `","args":` + args + `}`)
 		want = []job.ID{w.add(n)}
 	}
-	f := job.Where("args.n", "1")
+	f := job.Where("args.n", job.Is, "1")
 	equal(w, "list", fmtIDs(jobIDs(listAll(w, w.s, store.Query{Tenant: acme, Filter: f}))), fmtIDs(want))
 	if n, err := w.s.Count(w.ctx, acme, f); err != nil || n.States[job.Pending] != 1 {
 		w.Errorf("count: %v, %v", n, err)

@@ -35,6 +35,8 @@ var submitTests = []test{
 	{"a unique key that is given twice is one", submitUniqueTwice},
 	{"unique keys are of a tenant, a kind and a mode", submitUniqueScope},
 	{"several unique keys", submitUniqueSeveral},
+	{"a job that ends at once gives its unique key to the next of the call", submitUniqueBroken},
+	{"the same job twice in a call keeps its unique key", submitUniqueRepeated},
 	{"bulk submits with crossing unique keys do not lock each other out", submitUniqueCrossing},
 }
 
@@ -527,6 +529,43 @@ func submitUniqueSeveral(w *world) {
 	if got := w.submit(newTask(unique(job.UntilDone, "c")))[0]; got.Existed {
 		w.Errorf("key c is held by %s", got.ID)
 	}
+}
+
+// The jobs of a call are as if each had a call of its own, one after the other.
+func submitUniqueBroken(w *world) {
+	gone := w.add(newTask())
+	w.wish(job.WishCancel, gone)
+	for _, mode := range []job.UniqueMode{job.UntilStart, job.UntilDone} {
+		key := unique(mode, "k")
+		broken, next, third := newTask(key, after(job.NeedFinished, gone)), newTask(key), newTask(key)
+		got := w.submit(broken, next, third)
+		ended := job.Place{State: job.Canceled, Custody: job.None}
+		ready := job.Place{State: job.Pending, Custody: job.Ready}
+		equal(w, "answers "+string(mode), got, []store.Submitted{
+			{ID: broken.Job.ID, Place: ended}, {ID: next.Job.ID, Place: ready},
+			{ID: next.Job.ID, Place: ready, Existed: true},
+		})
+		if again := w.submit(newTask(key))[0]; again.ID != next.Job.ID || !again.Existed {
+			w.Errorf("%s: answer %+v, want job %s", mode, again, next.Job.ID)
+		}
+		// Nobody follows: the key is free.
+		w.submit(newTask(unique(mode, "other"), after(job.NeedFinished, gone)))
+		if got := w.submit(newTask(unique(mode, "other")))[0]; got.Existed {
+			w.Errorf("%s: the key is held by %s", mode, got.ID)
+		}
+	}
+	Check(w, w.s, acme)
+}
+
+func submitUniqueRepeated(w *world) {
+	key := unique(job.UntilDone, "k")
+	one := newTask(key)
+	for i, a := range append(w.submit(one, one, newTask(key)), w.submit(newTask(key))...) {
+		if a.ID != one.Job.ID || a.Existed != (i > 0) {
+			w.Errorf("answer %d is %+v, want job %s", i, a, one.Job.ID)
+		}
+	}
+	Check(w, w.s, acme)
 }
 
 func submitUniqueCrossing(w *world) {

@@ -155,6 +155,9 @@ func schedulesNextCommand(kind *resourceKind) *cobra.Command {
 				}
 				out := cmd.OutOrStdout()
 				return f.Print(out, map[string]any{"times": times}, nil, func() error {
+					if r.Doc.Disabled {
+						fmt.Fprintf(term.Hints(cmd), "schedule %s is paused: it is due then once it is resumed\n", r.Doc.Name)
+					}
 					for _, t := range times {
 						fmt.Fprintln(out, t.In(zone).Format("Mon 2006-01-02T15:04:05Z07:00"))
 					}

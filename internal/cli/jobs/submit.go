@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -158,9 +157,6 @@ Exit codes: those of pawl run; 4 when the time is over.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: target.CompleteJobs(target.LivingJobs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("timeout") && limit <= 0 {
-				return term.Usage(errors.New("--timeout must be more than 0: give a duration such as 10m"))
-			}
 			return target.With(target.Open, func(ctx context.Context, cmd *cobra.Command, at *target.Target) error {
 				ids := make([]job.ID, len(args))
 				for i, ref := range args {

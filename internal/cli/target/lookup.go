@@ -3,14 +3,12 @@ package target
 import (
 	"bytes"
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pawl-jobs/pawl/internal/cli/term"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
 	"github.com/pawl-jobs/pawl/store"
@@ -31,9 +29,6 @@ func (at *Target) LookupHidden(ctx context.Context, ref string) (service.View, e
 }
 
 func (at *Target) find(ctx context.Context, ref string, hidden bool) (service.View, error) {
-	if ref == "" {
-		return service.View{}, term.Usage(errors.New("JOB is empty: give the name or the id of a job, see pawl list"))
-	}
 	if id, err := job.ParseID(ref); err == nil {
 		return at.Job(ctx, id)
 	}
@@ -120,9 +115,9 @@ var (
 	PausableJobs = job.Unended().And("state", job.IsNot, string(job.Paused)).And("wish", job.IsNot,
 		string(job.WishPause), string(job.WishCancel))
 	PausedJobs    = job.WhereState(job.Paused)
-	SuspendedJobs = job.Where("wish", string(job.WishPause))
+	SuspendedJobs = job.Where("wish", job.Is, string(job.WishPause))
 	EndedJobs     = job.WhereState(job.Ends...)
-	HiddenJobs    = job.Where("hidden", "true")
+	HiddenJobs    = job.Where("hidden", job.Is, "true")
 )
 
 // CompleteOne completes a single argument JOB with the jobs that one of the filters chooses.

@@ -41,11 +41,14 @@ var (
 	pathFlags = []string{"dir", "token-file", "file", "config", "ssh-config"}
 )
 
-// checkTexts refuses flags for texts that were given empty, or are no text. Empty would count as
-// not given, which is seldom what was meant: often a variable of a script is not set. What is not
-// UTF-8 would become something else in JSON.
-func checkTexts(cmd *cobra.Command) (err error) {
+// checkFlags refuses flags for texts that were given empty, or are no text, and durations that are
+// not more than 0. These would count as not given, which is seldom what was meant: often a variable
+// of a script is not set. What is not UTF-8 would become something else in JSON.
+func checkFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if d, is := f.Value.(*duration); is && *d <= 0 && f.DefValue == "0s" && f.NoOptDefVal == "" && err == nil {
+			err = Usagef("--%s must be more than 0: give a duration such as 10m; see %s --help", f.Name, cmd.CommandPath())
+		}
 		values := []string{f.Value.String()}
 		if list, is := f.Value.(pflag.SliceValue); is {
 			values = list.GetSlice()

@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// QuietFlag adds the flag --quiet to all commands, and refuses those of their flags that
-// have no text.
+// QuietFlag adds the flag --quiet to all commands, and refuses those of their flags that say
+// nothing.
 func QuietFlag(root *cobra.Command) {
 	root.PersistentFlags().BoolP("quiet", "q", false,
 		"print only what is asked for: ids, contents of files, and errors")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkTexts(cmd); err != nil || !Quiet(cmd) {
+		if err := checkFlags(cmd); err != nil || !Quiet(cmd) {
 			return err
 		}
 		if f := cmd.Flags().Lookup("output"); f != nil && !f.Changed {

@@ -141,6 +141,9 @@ func Text(out io.Writer, text string, indent int) {
 // WideTerminal is from how many cells on whole ids are worth more than longer texts.
 const WideTerminal = 132
 
+// leastShown is to how many cells any column may be cut.
+const leastShown = 3
+
 // fit returns how wide each column is; less than 0: it is left out.
 func (t *Table) fit() []int {
 	widths := make([]int, len(t.columns))
@@ -190,12 +193,13 @@ func (t *Table) fit() []int {
 		}
 		widths[last] = -1
 	}
-	// The widest text is cut first; where that is not enough, whatever is the widest.
+	// The widest text is cut first; where that is not enough, whatever is the widest. Where not even
+	// that is enough the table is too wide: rows of dots say nothing.
 	for _, enough := range []func(i int) bool{
 		func(i int) bool {
 			return widths[i] <= max(t.columns[i].Least, live.Width(t.columns[i].Title)) || t.columns[i].Least == 0
 		},
-		func(i int) bool { return widths[i] <= 1 },
+		func(i int) bool { return widths[i] <= leastShown },
 	} {
 		for over(false) > 0 {
 			widest := -1

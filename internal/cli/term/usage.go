@@ -1,6 +1,7 @@
 package term
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,8 @@ var flagHabits = []struct{ names, here string }{
 	{"array a", "jobs: […]"},
 }
 
-// meantFlag continues an error about a flag that a command does not have.
+// meantFlag continues an error about a flag that a command does not have, or about a number below
+// 0.
 func meantFlag(cmd *cobra.Command, err error) string {
 	text := err.Error()
 	name, long := strings.CutPrefix(text, "unknown flag: --")
@@ -64,6 +66,9 @@ func meantFlag(cmd *cobra.Command, err error) string {
 		name = rest[:1]
 	} else if !long {
 		return ""
+	}
+	if !long && name >= "0" && name <= "9" {
+		return ": write -- before a number below 0"
 	}
 	for _, h := range flagHabits {
 		if !slices.Contains(strings.Fields(h.names), name) {
@@ -89,11 +94,15 @@ func meantFlag(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// CheckArgs makes errors of a command's arguments usage errors.
+// CheckArgs makes errors of a command's arguments usage errors. An empty one is such an error for
+// all commands: often a variable of a script is not set.
 func CheckArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
+			if err == nil {
+				err = noEmpty(cmd, args)
+			}
 			if err == nil {
 				return nil
 			}
@@ -113,6 +122,32 @@ func CheckArgs(c *cobra.Command) {
 	}
 }
 
+// noEmpty refuses an argument that is empty, by the name that it has in the usage line. The command
+// of a job, which stands behind --, may have such ones.
+func noEmpty(cmd *cobra.Command, args []string) error {
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 && strings.Contains(cmd.Use, "-- COMMAND") {
+		args = args[:dash]
+	}
+	i := slices.Index(args, "")
+	if i < 0 {
+		return nil
+	}
+	names, value := []string{}, false // value: it is that of a flag
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		word = strings.TrimLeft(word, "[")
+		if name := word[:len(word)-len(strings.TrimLeft(word, letters))]; name != "" && !value {
+			names = append(names, name)
+		}
+		value = strings.Contains(word, "--")
+	}
+	if len(names) == 0 {
+		return errors.New("the argument is empty: give it a value")
+	}
+	return fmt.Errorf("%s is empty: give it a value", names[min(i, len(names)-1)])
+}
+
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 // NoSubject refuses what is none of the commands below a command.
 func NoSubject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -121,6 +156,9 @@ func NoSubject(cmd *cobra.Command, args []string) error {
 	var names []string
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
+	}
+	if names == nil {
+		return fmt.Errorf("%s has no %q below it", cmd.CommandPath(), args[0])
 	}
 	meant := ": give one of " + strings.Join(names, ", ")
 	if near := job.Nearest(args[0], names...); near != "" {

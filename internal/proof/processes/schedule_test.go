@@ -113,7 +113,7 @@ func TestScheduleSideBySide(t *testing.T) {
 // dueTimes returns when the jobs of a schedule were due, oldest first.
 func dueTimes(t *testing.T, p *process, name string) (due []string, err error) {
 	t.Helper()
-	page, err := p.List(t.Context(), store.Query{Limit: 1000, Filter: job.Where("label."+job.LabelSchedule, name)})
+	page, err := p.List(t.Context(), store.Query{Limit: 1000, Filter: job.Where("label."+job.LabelSchedule, job.Is, name)})
 	for _, j := range page.Jobs {
 		due = append(due, j.Labels[job.LabelDue])
 	}

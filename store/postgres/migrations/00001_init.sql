@@ -736,9 +736,67 @@ CREATE FUNCTION pawl.label_rows(task jsonb) RETURNS TABLE (key text, value text)
     UNION ALL SELECT 'args:' || key, value FROM jsonb_each_text(coalesce(task -> 'index', '{}')) $$;
 -- +goose StatementEnd
 
+-- misfit says what in a task is not of the shape that it must have: which field is none, or has another
+-- type; NULL: nothing. Null in a shape stands for any value. The elements of a list are like its first.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.misfit(v jsonb, shape jsonb, path text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $misfit$
+DECLARE
+    kind text := jsonb_typeof(shape); f record; wrong text;
+BEGIN
+    IF kind = 'null' THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(v) <> kind OR kind = 'number' AND v::text !~ '^-?[0-9]{1,9}$' THEN
+        RETURN path || ': give ' || CASE kind WHEN 'string' THEN 'a text' WHEN 'number' THEN 'a whole number'
+            WHEN 'boolean' THEN 'true or false' WHEN 'array' THEN 'a list' ELSE 'fields and their values' END;
+    ELSIF kind = 'object' THEN
+        FOR f IN SELECT key, value, concat_ws('.', nullif(path, ''), key) AS at FROM jsonb_each(v) ORDER BY key LOOP
+            wrong := CASE
+                WHEN NOT shape ? f.key THEN f.at || ': is not a field of a task that enqueue takes'
+                WHEN f.value <> 'null' THEN pawl.misfit(f.value, shape -> f.key, f.at) END;
+            EXIT WHEN wrong IS NOT NULL;
+        END LOOP;
+    ELSIF kind = 'array' THEN
+        wrong := (SELECT pawl.misfit(e, shape -> 0, path) FROM jsonb_array_elements(v) e
+            WHERE pawl.misfit(e, shape -> 0, path) IS NOT NULL LIMIT 1);
+    END IF;
+    RETURN wrong;
+END $misfit$;
+-- +goose StatementEnd
+
+-- duration reads a duration as package job does; NULL: it is none of up to ten years. What is less than
+-- a microsecond is left out.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.duration(said text) RETURNS interval LANGUAGE plpgsql IMMUTABLE AS $duration$
+DECLARE
+    d interval;
+BEGIN
+    IF said ~ {DurationPattern} THEN
+        d := coalesce(nullif(regexp_replace(replace(said, 'µs', 'us'), '[0-9.]+ns', '', 'g'), ''), '0')::interval;
+    END IF;
+    RETURN CASE WHEN extract(epoch FROM d) <= {MaxDelay} THEN d END;
+EXCEPTION WHEN datetime_field_overflow OR interval_field_overflow OR invalid_datetime_format THEN
+    RETURN NULL;
+END $duration$;
+-- +goose StatementEnd
+
+-- instant reads a time as package job does; NULL: it is none from 1970 to 2200.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.instant(said text) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS $instant$
+DECLARE
+    t timestamptz;
+BEGIN
+    IF said ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d+)?(Z|[+-]\d\d:\d\d)$' THEN
+        t := said::timestamptz;
+    END IF;
+    RETURN CASE WHEN t BETWEEN {MinTime} AND {MaxTime} THEN t END;
+EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format OR invalid_time_zone_displacement_value THEN
+    RETURN NULL;
+END $instant$;
+-- +goose StatementEnd
+
 -- task_row makes of a task as its author writes it what enqueue inserts. It takes the fields that
--- docs/go.md names, and refuses all others. What the task does not say comes from the document of its
--- kind.
+-- docs/go.md names, and refuses all others, and values that package job would refuse. What the task
+-- does not say comes from the document of its kind.
 -- +goose StatementBegin
 CREATE FUNCTION pawl.task_row(given jsonb, owner text) RETURNS jsonb LANGUAGE plpgsql AS $row$
 #variable_conflict use_variable
@@ -748,15 +806,21 @@ DECLARE
         floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
     short text := right(id::text, 8);
     kind text := given ->> 'kind';
-    name text := coalesce(given ->> 'name', kind || '-' || short);
-    wrong text := (SELECT string_agg(f, ', ' ORDER BY f) FROM jsonb_object_keys(given) f WHERE f NOT IN ('kind', 'args',
-        'args_version', 'queue', 'name', 'owner', 'priority', 'delay', 'not_before', 'limits', 'order', 'unique', 'labels',
-        'notes', 'external_id', 'retry'));
+    name text := coalesce(nullif(given ->> 'name', ''), kind || '-' || short);
+    wrong text := pawl.misfit(given, '{"kind": "", "args": null, "args_version": 0, "queue": "", "name": "", "owner": "",
+        "priority": null, "delay": null, "not_before": "", "limits": null, "labels": null, "notes": null, "external_id": "",
+        "order": {"key": "", "args": [""], "by": "", "failing": ""},
+        "unique": {"key": "", "args": [""], "until": "", "alone": false},
+        "retry": {"max_attempts": 0, "backoff": {"kind": "", "base": "", "max": "", "jitter": false}}}', '');
     declared jsonb := (SELECT r.doc::jsonb FROM pawl.resources r
         WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'kind' AND r.name = given ->> 'kind');
     s jsonb := (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(declared) f
             WHERE f.key IN ('queue', 'unique', 'order', 'limits', 'retry'))
-        || (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(given) f WHERE f.value <> 'null');
+        || (SELECT coalesce(jsonb_object_agg(f.key, CASE WHEN f.key NOT IN ('order', 'unique') OR wrong IS NOT NULL THEN f.value
+                ELSE (SELECT coalesce(jsonb_object_agg(n.key, n.value), '{}') FROM jsonb_each(f.value) n
+                    WHERE n.value NOT IN ('null', '""')) END), '{}')
+            FROM jsonb_each(given) f WHERE f.value <> 'null' -- empty texts are not given
+                AND (f.value <> '""' OR f.key NOT IN ('queue', 'name', 'owner', 'external_id')));
     queue text; known boolean; equal text; ordered text;
 BEGIN
     queue := coalesce(s ->> 'queue', 'default');
@@ -764,7 +828,7 @@ BEGIN
         WHERE r.tenant = current_setting('job.tenant') AND r.kind = 'queue' AND r.name = queue);
     owner := coalesce(s ->> 'owner', owner);
     wrong := CASE
-        WHEN wrong IS NOT NULL THEN wrong || ': are not fields of a task that enqueue takes'
+        WHEN wrong IS NOT NULL THEN wrong
         WHEN kind !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$' OR kind IS NULL THEN
             'kind: give the name of a task: up to 64 of A-Z a-z 0-9 . _ -'
         WHEN kind = 'app' THEN 'kind: app is a program: only tasks are enqueued in a transaction'
@@ -779,9 +843,10 @@ BEGIN
             'unique.until: give start, done or running'
         WHEN coalesce(s #>> '{order,by}', 'created') !~ '^(created|due|args[.].+)$' THEN
             'order.by: give created, due, or a field such as args.version'
-        WHEN jsonb_typeof(s -> 'limits') <> 'array' OR jsonb_array_length(s -> 'limits') > {MaxJobLimits} THEN
+        WHEN s #>> '{order,failing}' NOT IN ('block', 'pass') THEN 'order.failing: give block or pass'
+        WHEN pawl.misfit(s -> 'limits', '[""]', '') IS NOT NULL OR jsonb_array_length(s -> 'limits') > {MaxJobLimits} THEN
             'limits: give a list of {MaxJobLimits} keys at most'
-        WHEN given ->> 'name' !~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$' THEN 'name: give up to 64 of A-Z a-z 0-9 . _ -'
+        WHEN (SELECT count(*) > count(DISTINCT l) FROM jsonb_array_elements(s -> 'limits') l) THEN 'limits: name each key once'
         WHEN jsonb_typeof(s -> 'labels') <> 'object' OR EXISTS (SELECT FROM jsonb_path_query(s, '$.labels.keyvalue()') l
                 WHERE jsonb_typeof(l -> 'value') <> 'string' OR l ->> 'key' !~ '^[A-Za-z0-9._/-]{1,63}$') THEN
             'labels: give texts under names of up to 63 of A-Z a-z 0-9 . _ / -, such as {"order": "17"}'
@@ -791,22 +856,35 @@ BEGIN
             'args: keep them to {MaxArgs} bytes and pass larger data by reference'
         WHEN octet_length((s -> 'notes')::text) > {MaxNotes} THEN
             'notes: keep them to {MaxNotes} bytes and pass larger data by reference'
+        WHEN jsonb_path_exists(s -> 'args', {TooDeep}) OR jsonb_path_exists(s -> 'notes', {TooDeep}) THEN
+            'args, notes: keep lists and maps at most {MaxDepth} deep in each other'
+        WHEN (s ->> 'args_version')::int NOT BETWEEN 1 AND {MaxVersion} THEN 'args_version: give 1 to {MaxVersion}'
         WHEN (s #>> '{unique,alone}')::boolean AND s #>> '{unique,until}' IS DISTINCT FROM 'start' THEN
             'unique.alone: belongs to until: start. Leave it out: equal jobs never run at once anyway'
-        WHEN jsonb_typeof(s -> 'delay') <> 'string' OR s ->> 'delay' !~ {DurationPattern} THEN
-            'delay: give a duration with units, such as 90s or 1h30m'
-        WHEN s ->> 'not_before' !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d+)?(Z|[+-]\d\d:\d\d)$' THEN
-            'not_before: give a time with its zone, such as 2030-01-02T15:04:05Z'
-        WHEN jsonb_typeof(s -> 'priority') <> 'number' OR coalesce((s ->> 'priority')::numeric, 5) NOT IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) THEN
-            'priority: give 0 to 9'
+        WHEN s ? 'delay' AND (jsonb_typeof(s -> 'delay') <> 'string' OR pawl.duration(s ->> 'delay') IS NULL) THEN
+            'delay: give a duration with units of up to ten years, such as 90s or 1h30m'
+        WHEN s ? 'not_before' AND pawl.instant(s ->> 'not_before') IS NULL THEN
+            'not_before: give a time from 1970 to 2200 with its zone, such as 2030-01-02T15:04:05Z'
+        WHEN s ? 'not_before' AND s ->> 'delay' ~ '[1-9]' THEN 'delay: give only one of delay and not_before'
+        WHEN jsonb_typeof(s -> 'priority') <> 'number' OR s ->> 'priority' !~ '^[0-9]$' THEN 'priority: give 0 to 9'
+        WHEN s #>> '{retry,backoff,kind}' NOT IN ('', 'constant', 'linear', 'exponential') THEN
+            'retry.backoff.kind: give constant, linear or exponential'
         WHEN coalesce((s #>> '{retry,max_attempts}')::int, 10) NOT BETWEEN 1 AND 1000 THEN 'retry.max_attempts: give 1 to 1000'
         END;
     wrong := coalesce(wrong, (SELECT f.name || ': give up to ' || f.most || ' printable characters'
-        FROM (VALUES ('owner', owner, {MaxOwner}), ('external_id', s ->> 'external_id', {MaxExternalID}),
+        FROM (VALUES ('name', name, {MaxName}), ('owner', owner, {MaxOwner}), ('external_id', s ->> 'external_id', {MaxExternalID}),
             ('unique.key', s #>> '{unique,key}', {MaxKey}), ('order.key', s #>> '{order,key}', {MaxKey})) f(name, value, most)
         WHERE length(f.value) > f.most OR f.value ~ '[[:cntrl:]]'
         UNION ALL SELECT 'labels.' || l.key || ': give up to {MaxKey} printable characters'
-        FROM jsonb_each_text(s -> 'labels') l WHERE length(l.value) > {MaxKey} OR l.value ~ '[[:cntrl:]]' LIMIT 1));
+        FROM jsonb_each_text(s -> 'labels') l WHERE length(l.value) > {MaxKey} OR l.value ~ '[[:cntrl:]]'
+        UNION ALL SELECT l.name || '.args: give up to 16 fields of args' FROM (VALUES ('order'), ('unique')) l(name)
+        WHERE jsonb_array_length(s #> ARRAY[l.name, 'args']) > 16 OR s #> ARRAY[l.name, 'args'] ? ''
+        UNION ALL SELECT 'retry.backoff.' || l.name || ': give a duration of up to ten years, such as 1s' || l.more
+        FROM (VALUES ('base', s #>> '{retry,backoff,base}', '', '0'), ('max', s #>> '{retry,backoff,max}',
+            ', and no less than base', s #>> '{retry,backoff,base}')) l(name, said, more, least)
+        WHERE l.said IS NOT NULL AND (pawl.duration(l.said) IS NULL
+            OR l.said ~ '[1-9]' AND pawl.duration(l.said) < pawl.duration(l.least))
+        LIMIT 1));
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PW004', MESSAGE = wrong;
     END IF;
@@ -825,7 +903,7 @@ BEGIN
         'fingerprint', CASE WHEN s ? 'external_id' THEN encode(sha256(convert_to(given::text, 'UTF8')), 'hex') END,
         'labels', s -> 'labels', 'index', (SELECT jsonb_object_agg(f, pawl.args_key(s -> 'args', jsonb_build_array(f)))
             FROM jsonb_array_elements_text(declared -> 'index') f), 'notes', (s -> 'notes')::text, 'request', s::text,
-        'delay', floor(extract(epoch FROM (s ->> 'delay')::interval) * 1000000)::bigint, 'due', s ->> 'not_before',
+        'delay', floor(extract(epoch FROM pawl.duration(s ->> 'delay')) * 1000000)::bigint, 'due', s ->> 'not_before',
         'ties', CASE WHEN s ? 'order' THEN {TieLimited} ELSE 0 END
             | CASE WHEN s #>> '{order,failing}' = 'pass' THEN {TiePass} ELSE 0 END
             | CASE coalesce(s #>> '{unique,until}', CASE WHEN s ? 'unique' THEN 'done' END)
@@ -884,12 +962,13 @@ BEGIN
     END IF;
     IF NOT coalesce(tasks -> 0 ? 'request', false) THEN -- package postgres writes no wrong ones
         wake := CASE
-            WHEN jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN 'jobs: give a list of tasks'
+            WHEN jsonb_typeof(tasks) IS DISTINCT FROM 'array' OR jsonb_path_exists(tasks, 'strict $[*] ? (@.type() != "object")') THEN
+                'jobs: give a list of tasks'
             WHEN EXISTS (SELECT FROM jsonb_object_keys(doc) f WHERE f NOT IN ('tenant', 'by', 'jobs')) THEN
                 'give the fields tenant, by and jobs, and no others'
-            WHEN t !~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' OR length(t) > {MaxTenant} THEN
+            WHEN jsonb_typeof(doc -> 'tenant') NOT IN ('string', 'null') OR t !~ '^[A-Za-z0-9][A-Za-z0-9._-]*$' OR length(t) > {MaxTenant} THEN
                 'tenant: give a name of up to {MaxTenant} letters, digits, dots, dashes and underscores'
-            WHEN doc ->> 'by' = '' OR length(doc ->> 'by') > {MaxOwner} OR doc ->> 'by' ~ '[[:cntrl:]]' THEN
+            WHEN jsonb_typeof(doc -> 'by') NOT IN ('string', 'null') OR doc ->> 'by' = '' OR length(doc ->> 'by') > {MaxOwner} OR doc ->> 'by' ~ '[[:cntrl:]]' THEN
                 'by: give 1 to {MaxOwner} printable characters'
             END;
         IF wake IS NOT NULL THEN
@@ -1072,6 +1151,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
 DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.args_key(jsonb, jsonb),
+    pawl.misfit(jsonb, jsonb, text), pawl.duration(text), pawl.instant(text),
     pawl.limit_key(jsonb, text), pawl.rank(jsonb, text), pawl.arg(jsonb, text),
     pawl.arg_key(json, text), pawl.json_key(jsonb), pawl.label_rows(jsonb),
     pawl.plain_json(jsonb), pawl.key_part(text), pawl.insert_jobs(text, text, uuid[], text[], text[], text[], text[], text[], text[],
