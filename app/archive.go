@@ -177,7 +177,8 @@ func (k *Kind) archiveParts(ctx context.Context, s *program, record recorder) en
 	var left *leavings
 	if s.progress.Manifest == nil && (verdict.Code == job.NormalCompletion || last) {
 		var err error
-		if left, err = k.survey(ctx, s); err != nil {
+		left, err = k.survey(ctx, s)
+		if gone := errors.Is(err, fs.ErrNotExist); err != nil && (!gone || verdict.Code == job.NormalCompletion) {
 			return fails("results in "+s.dir, func() room { return k.workRoom(s, 0) }, err)
 		}
 		if verdict.Code == job.NormalCompletion {

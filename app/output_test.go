@@ -135,6 +135,43 @@ func TestArchiveOn(t *testing.T) {
 	}
 }
 
+// TestFolderThatIsGone: a program whose folder was removed is no success, for what it left is lost.
+func TestFolderThatIsGone(t *testing.T) {
+	gone := "the job's folder is gone"
+	for _, test := range []struct {
+		on     job.ArchiveOn
+		script string
+		code   job.Code
+		says   string
+	}{
+		{job.ArchiveAlways, `rm -rf "$PAWL_JOB_DIR"`, job.ArchiveFailed, gone},
+		{job.ArchiveAlways, `rm -rf "$PAWL_JOB_DIR"; ln -s nowhere "$PAWL_JOB_DIR"`, job.ArchiveFailed, gone},
+		{job.ArchiveNever, `rm -rf "$PAWL_JOB_DIR"`, job.ArchiveFailed, gone},
+		{job.ArchiveAlways, `rm -rf "$PAWL_JOB_DIR"; exit 3`, job.ProgramFailed, "exit code 3"},
+	} {
+		t.Run(string(test.on)+", "+test.script, func(t *testing.T) {
+			h := open(t)
+			s := shell(test.script)
+			s.Archive = &job.Archive{On: test.on}
+			j := h.end(h.submit(s))
+			if j.State != job.Failed || j.Code != test.code || !strings.Contains(j.Message, test.says) {
+				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
+			}
+			if said := h.history(j.ID); !strings.Contains(said, "the job's folder") || strings.Contains(said, "0 bytes) copied\n") {
+				t.Errorf("the history does not say that the folder is gone:\n%s", said)
+			}
+		})
+	}
+	t.Run("the next attempt has a new one", func(t *testing.T) {
+		h := open(t)
+		s := shell(`test $PAWL_ATTEMPT = 2 || rm -rf "$PAWL_JOB_DIR"`)
+		s.Retry = &job.RetryPolicy{MaxAttempts: 2, Backoff: job.Backoff{Base: 1}}
+		if j := h.end(h.submit(s)); j.State != job.Finished || j.Attempt != 2 {
+			t.Errorf("%s %s in attempt %d: %s", j.State, j.Code, j.Attempt, j.Message)
+		}
+	})
+}
+
 func TestRequired(t *testing.T) {
 	h := open(t)
 	h.write("x", h.dir, "result.csv")

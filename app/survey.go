@@ -88,7 +88,7 @@ func (s *program) load(ctx context.Context) files.FS {
 }
 
 // survey looks through the job's folder. It leaves out inputs that are still as they were staged,
-// and the files of the runner.
+// and the files of the runner. If the folder is gone the error is [fs.ErrNotExist].
 func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 	p, err := pattern.Of(s.spec.Archive)
 	if err != nil {
@@ -158,7 +158,8 @@ func (k *Kind) survey(ctx context.Context, s *program) (*leavings, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // somebody removed the job's folder: there is nothing to archive
+		err = fmt.Errorf("the job's folder is gone: it was removed, or is not mounted (%w)", fs.ErrNotExist)
+		left.skip(".", "the job's folder, which is gone")
 	}
 	return left, err
 }

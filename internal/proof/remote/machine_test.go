@@ -207,7 +207,7 @@ func TestWorkFolderGone(t *testing.T) {
 	if err := os.WriteFile(goOn, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := w.Wait(t.Context(), id); err != nil || j.State != job.Failed || j.Code != job.OutputMissing {
+	if j, err := w.Wait(t.Context(), id); err != nil || j.State != job.Failed || j.Code != job.ArchiveFailed {
 		t.Errorf("%s (%s: %s), %v\n%s", j.State, j.Code, j.Message, err, w.history(id))
 	}
 	w.finished(w.submit(w.program("lab", ""))...)
