@@ -125,19 +125,15 @@ func (x *watch) time(ctx context.Context, w *watched, started time.Time) error {
 		x.lookAt(left)
 		return nil
 	}
-	written := n.Overtime
-	if !written {
+	if !n.Overtime {
 		n.Overtime = true
-		var err error
-		if written, err = x.record(ctx, w, n,
-			fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit))); err != nil {
+		written, err := x.record(ctx, w, n, fmt.Sprintf("has run for its %s: it is being ended", brief(n.Limit)))
+		if err != nil || !written {
 			return err
 		}
 	}
-	if written {
-		crash.At("watch.overtime")
-		x.kill(w)
-	}
+	crash.At("watch.overtime")
+	x.kill(w)
 	return nil
 }
 

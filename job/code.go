@@ -188,8 +188,8 @@ var Codes = []CodeInfo{
 		ArchiveExists, "PROCESSING_INPUTS or ARCHIVING: a file of the archive is there already", false,
 		"archive to another folder, move away what is there, or set archive.overwrite; then run it again",
 	},
-	{ArchiveFailed, "ARCHIVING: a result cannot be copied, or the job's folder is gone", false, "take the results from the job's folder, " +
-		"which pawl show JOB names; correct what the message says before it is run again"},
+	{ArchiveFailed, "ARCHIVING: a result cannot be copied, or the job's folder is gone", false, "take the results from " +
+		"the job's folder, which pawl show JOB names; correct what the message says before it is run again"},
 	{
 		FilesystemFull, "any copy: no space left on the file system", true,
 		"free space on the file system that the message names",

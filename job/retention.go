@@ -3,7 +3,6 @@ package job
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -63,17 +62,11 @@ func (v *validation) keep(keep map[State]Duration) {
 		at := member("keep", string(s))
 		switch d := time.Duration(keep[s]); {
 		case !slices.Contains(Ends, s):
-			v.add(at, "", "is not a state in which jobs end", "give "+endings())
+			v.add(at, "", "is not a state in which jobs end", "give one of "+join(Ends))
 		case d < leastKept || d > mostKept:
 			v.add(at, keep[s].String(), "is out of range",
 				fmt.Sprintf("give from %gh to %gh, or leave it out to keep them for ever", leastKept.Hours(),
 					mostKept.Hours()))
 		}
 	}
-}
-
-// endings names the states in which jobs end.
-func endings() string {
-	words := texts(Ends)
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }

@@ -35,8 +35,8 @@ func TestParseRetention(t *testing.T) {
 		`{"name":"acme"}`:              {{"name", "acme", "is unknown, for there is only one retention", "give default"}},
 		`{"name":"default","kept":{}}`: {{"kept", "", "is not a field of a retention", "did you mean keep?"}},
 		`{"name":"default","keep":{"RUNNING":"2h","finished":"2h"}}`: {
-			{"keep.RUNNING", "", "is not a state in which jobs end", "give FINISHED, FAILED or CANCELED"},
-			{"keep.finished", "", "is not a state in which jobs end", "give FINISHED, FAILED or CANCELED"},
+			{"keep.RUNNING", "", "is not a state in which jobs end", "give one of FINISHED, FAILED, CANCELED"},
+			{"keep.finished", "", "is not a state in which jobs end", "give one of FINISHED, FAILED, CANCELED"},
 		},
 		`{"name":"default","keep":{"FAILED":"59m59s","FINISHED":"0","CANCELED":"87600h1s"}}`: {
 			{"keep.CANCELED", "87600h0m1s", "is out of range", bounds},

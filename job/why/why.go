@@ -85,12 +85,12 @@ func Stands(j *job.Job, now time.Time, served bool) string {
 			return Unwatched(j)
 		case j.Wish == job.WishPause && !strings.HasPrefix(j.Message, "cannot suspend "):
 			return "its program is to be suspended"
+		case j.Wish == job.WishCancel:
+			return strings.TrimSuffix("its program is being ended: "+j.Message, ": ")
 		case j.State == job.Queued:
 			return cmp.Or(j.Message, "the scheduler of its system has it, "+since)
-		case j.Message != "":
-			return "its program runs: " + j.Message
 		}
-		return "its program runs"
+		return strings.TrimSuffix("its program runs: "+j.Message, ": ")
 	case job.Recovery:
 		blocked := "blocked by " + string(j.Code) + ": " + j.Message + ", " + since
 		switch j.Wish {

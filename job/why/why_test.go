@@ -52,6 +52,11 @@ func TestWhy(t *testing.T) {
 			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishCancel, Message: "suspended by ada"},
 			true, "its program is suspended by ada, and is to be ended",
 		},
+		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishCancel}, true, "its program is being ended"},
+		{
+			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Wish: job.WishCancel, Message: "cannot end it"},
+			true, "its program is being ended: cannot end it",
+		},
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor)}, true, "the scheduler of its system has it," + since},
 		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for free resources"}, true, "waits for free resources"},
 		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},

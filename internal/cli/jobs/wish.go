@@ -240,6 +240,13 @@ func (w *wish) say(cmd *cobra.Command, at *target.Target, id job.ID, now *servic
 
 // tellBlocks says what blocks a job, until ctx ends. The wish waits for the end of that.
 func (w *wish) tellBlocks(ctx context.Context, out io.Writer, c *client.Client, v *service.View) {
+	tell := func(why string) {
+		fmt.Fprintf(out, "job %s (%s): %s; %s is carried out when that is over\n", live.Clean(v.Name), v.ID,
+			live.Clean(why), w.Wish)
+	}
+	if v.SystemSilent != nil {
+		tell(v.SystemSilent.String())
+	}
 	for e, err := range c.Events(ctx, client.EventQuery{Job: v.ID, Follow: true}) {
 		if err != nil {
 			return // the wish meets the same error
@@ -247,8 +254,7 @@ func (w *wish) tellBlocks(ctx context.Context, out io.Writer, c *client.Client, 
 		if e.N <= v.N || e.Sub > 0 || e.State != job.Blocked {
 			continue
 		}
-		fmt.Fprintf(out, "job %s (%s): blocked by %s: %s; %s is carried out when that is over\n", live.Clean(v.Name), v.ID,
-			e.Code, live.Clean(e.Message), w.Wish)
+		tell("blocked by " + string(e.Code) + ": " + e.Message)
 	}
 }
 
