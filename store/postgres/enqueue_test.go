@@ -176,8 +176,10 @@ func TestEnqueueTakesWhatPackageJobTakes(t *testing.T) {
 	// What stands beside the field: SQL has no part of a document but the whole.
 	const task = `"kind":"mail","args":{"n":1}`
 	places := map[string]string{}
-	for _, field := range []string{"args_version", "name", "owner", "priority", "delay", "not_before", "limits", "order",
-		"unique", "labels", "notes", "external_id", "retry", "none"} {
+	for _, field := range []string{
+		"args_version", "name", "owner", "priority", "delay", "not_before", "limits", "order",
+		"unique", "labels", "notes", "external_id", "retry", "none",
+	} {
 		places[field] = `{` + task + `,"` + field + `":%s}`
 	}
 	places["kind"], places["args"] = `{"kind":%s,"args":{"n":1}}`, `{"kind":"mail","args":%s}`

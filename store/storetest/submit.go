@@ -542,7 +542,8 @@ func submitUniqueBroken(w *world) {
 		ended := job.Place{State: job.Canceled, Custody: job.None}
 		ready := job.Place{State: job.Pending, Custody: job.Ready}
 		equal(w, "answers "+string(mode), got, []store.Submitted{
-			{ID: broken.Job.ID, Place: ended}, {ID: next.Job.ID, Place: ready},
+			{ID: broken.Job.ID, Place: ended},
+			{ID: next.Job.ID, Place: ready},
 			{ID: next.Job.ID, Place: ready, Existed: true},
 		})
 		if again := w.submit(newTask(key))[0]; again.ID != next.Job.ID || !again.Existed {
