@@ -10,8 +10,8 @@ import (
 )
 
 // SQL returns a statement, or a part of one, in which {Ready} or {TieTurn} stands for the constant
-// of package job that has this name: 'ready', and 32. It panics at a name that is not one of
-// [constants]. Statements are made once, when the program starts.
+// of package job that has this name: 'ready', and 32. It panics at a name that is none of
+// [constants] and [bounds]. Statements are made once, when the program starts.
 func SQL(text string) string {
 	var b strings.Builder
 	for {
@@ -26,8 +26,8 @@ func SQL(text string) string {
 			text = rest
 			continue
 		}
-		value, there := constants[name]
-		if !there {
+		value := constants[name] + bounds[name]
+		if value == "" {
 			panic("store: no constant of package job for SQL is named {" + name + "}")
 		}
 		b.WriteString(value)
@@ -109,9 +109,13 @@ var constants = map[string]string{
 	"MaxVersion":      strconv.Itoa(job.MaxVersion),
 	"MaxName":         strconv.Itoa(job.MaxName),
 	"MaxDepth":        strconv.Itoa(job.MaxDepth),
-	"MaxDelay":        strconv.Itoa(int(job.MaxDelay / time.Second)), // seconds
-	"MinTime":         quoted(job.MinTime.Format(time.RFC3339)),
-	"MaxTime":         quoted(job.MaxTime.Format(time.RFC3339)),
+}
+
+// bounds are what statements may name beside that: it is made of package job.
+var bounds = map[string]string{
+	"MaxDelay": strconv.Itoa(int(job.MaxDelay / time.Second)), // seconds
+	"MinTime":  quoted(job.MinTime.Format(time.RFC3339)),
+	"MaxTime":  quoted(job.MaxTime.Format(time.RFC3339)),
 
 	// TooDeep is a path to lists and maps that are nested too deeply.
 	"TooDeep": quoted(fmt.Sprintf(`strict $.**{%d} ? (@.type() == "array" || @.type() == "object")`, job.MaxDepth)),
