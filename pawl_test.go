@@ -311,27 +311,23 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 		new := pawl.Task[texts, string]{Kind: "plain", Retry: old.Retry}
 		handle := func(context.Context, *pawl.Job[numbers]) (string, error) { return "called", nil }
 		old.Handle(svc, handle)
-		migrated := pawl.Task[numbers, string]{
-			Kind: "migrated", Version: 2,
-			Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(json.RawMessage) (json.RawMessage, error) {
-				return nil, errors.New("no number")
-			}},
+		for kind, migrate := range map[string]func(json.RawMessage) (json.RawMessage, error){
+			"migrated": func(json.RawMessage) (json.RawMessage, error) { return nil, errors.New("no number") },
+			"emptied":  func(json.RawMessage) (json.RawMessage, error) { return nil, nil },
+			"panicked": func(json.RawMessage) (json.RawMessage, error) { panic("what is this?") },
+		} {
+			pawl.Task[numbers, string]{
+				Kind: kind, Version: 2, Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: migrate},
+			}.Handle(svc, handle)
 		}
-		migrated.Handle(svc, handle)
-		emptied := pawl.Task[numbers, string]{
-			Kind: "emptied", Version: 2,
-			Migrate: map[int]func(json.RawMessage) (json.RawMessage, error){1: func(json.RawMessage) (json.RawMessage, error) {
-				return nil, nil
-			}},
-		}
-		emptied.Handle(svc, handle)
 		stop := running(t, svc)
 		first := pawl.Task[texts, string]{Kind: "migrated"}
 		plain, older := enqueue(t, new, svc, texts{"three"}), enqueue(t, first, svc, texts{"three"})
 		none := enqueue(t, pawl.Task[texts, string]{Kind: "emptied"}, svc, texts{"three"})
+		panicked := enqueue(t, pawl.Task[texts, string]{Kind: "panicked", Retry: old.Retry}, svc, texts{"three"})
 		for h, why := range map[*pawl.Handle[string]]string{
 			plain: "cannot unmarshal string", older: "from version 1: no number",
-			none: "from version 1: the function returned no arguments",
+			none: "from version 1: the function returned no arguments", panicked: "from version 1: panic: what is this?",
 		} {
 			for e, err := range svc.Jobs().Events(t.Context(), h.ID, "") {
 				if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -306,10 +307,7 @@ func (t *Task[A, R]) read(j *job.Job, reads store.Reads, args *A) error {
 		if migrate == nil {
 			continue // A reads both
 		}
-		newer, err := migrate(spec.Args)
-		if err == nil && newer == nil && spec.Args != nil {
-			err = errors.New("the function returned no arguments")
-		}
+		newer, err := brought(migrate, spec.Args)
 		if err != nil {
 			return unreadableArgs(j, has, reads.Build, fmt.Errorf("from version %d: %w", from, err))
 		}
@@ -322,6 +320,19 @@ func (t *Task[A, R]) read(j *job.Job, reads store.Reads, args *A) error {
 		return unreadableArgs(j, has, reads.Build, err)
 	}
 	return nil
+}
+
+// brought calls a function of Migrate. If it panics, that is an error like another.
+func brought(migrate func(json.RawMessage) (json.RawMessage, error), args json.RawMessage) (newer json.RawMessage, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &service.PanicError{Value: p, Stack: string(debug.Stack())}
+		}
+	}()
+	if newer, err = migrate(args); err == nil && newer == nil && args != nil {
+		err = errors.New("the function returned no arguments")
+	}
+	return newer, err
 }
 
 // An EnqueueOption says more about one call of [Task.Enqueue] or [Task.EnqueueAll]:

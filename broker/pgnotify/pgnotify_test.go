@@ -33,6 +33,9 @@ func TestBroker(t *testing.T) {
 		{"sending through a pool", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if !test.pooled {
+				testenv.Aside(t)
+			}
 			t.Parallel()
 			dsn := testenv.Postgres(t).Database(t)
 			var schemas atomic.Int64

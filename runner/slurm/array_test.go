@@ -106,6 +106,7 @@ func TestTasksOfAnArray(t *testing.T) {
 // Launches that ask for the same are one array, and others are not. Nothing of it is left to wait
 // for.
 func TestLaunchesAtOnce(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	var all sync.WaitGroup
 	handles, keys, plans := make([]runner.Handle, 40), make([]runner.Key, 40), make([]runner.Plan, 40)

@@ -559,6 +559,7 @@ func TestNotRunAgain(t *testing.T) {
 // A run that stops before it has a room hides none that comes after it. A program that ended by
 // itself does not run again however often Slurm tries.
 func TestARunWithoutARoom(t *testing.T) {
+	testenv.Aside(t)
 	const stops = "[ $run != 1 ] || kill -9 $$\n"
 	for name, c := range map[string]struct {
 		program, before string

@@ -80,6 +80,7 @@ func (b bench) endsBy(t *testing.T, h runner.Handle, cause job.Code, said string
 // Where Slurm gives a job no more memory than it asks for, an end that came for lack of memory is
 // told as such, also if the kernel ended only a child of the program.
 func TestEndsForLackOfMemory(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.GroupedSlurm(t))
 	for name, c := range map[string]struct {
 		script string

@@ -48,6 +48,7 @@ func (c cramped) Link(ctx context.Context, from, to string) error {
 // A full disk keeps nobody from ending a program that runs. Nor does Slurm run it again, though no
 // file says that it must not.
 func TestKillOnAFullDisk(t *testing.T) {
+	testenv.Aside(t)
 	s := testenv.OwnSlurm(t, "RequeueExit=143")
 	const stays = "trap '' TERM; "
 	for name, c := range map[string]struct {

@@ -49,6 +49,7 @@ func TestKillOnSeveralNodes(t *testing.T) {
 // Where Slurm keeps the processes of a job in a control group, it ends them by force. The script
 // has nothing beside the program, and looks for what that left only if the group has something.
 func TestControlGroup(t *testing.T) {
+	testenv.Aside(t)
 	looks := filepath.Join(t.TempDir(), "looks")
 	b := newBench(t, testenv.GroupedSlurm(t), wrapped(t, "grep", `echo >>`+looks+`; exec %s "$@"`))
 	k, p := b.newJob(t, "exit 3")
@@ -74,6 +75,7 @@ func TestControlGroup(t *testing.T) {
 // One launch a minute looks for what is to be known of a node, and the others find it: all tell
 // when they ran by the same clock.
 func TestFactsOfANode(t *testing.T) {
+	testenv.Aside(t)
 	looks := filepath.Join(t.TempDir(), "looks")
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "date", `echo look >>`+looks+`; exec %s "$@"`))
 	before := time.Now().Add(-2 * time.Second)
@@ -156,6 +158,7 @@ func TestScancelOfWhatIsEnding(t *testing.T) {
 
 // A job that somebody has suspended in Slurm takes no signal. It is ended all the same.
 func TestKillOfASuspendedJob(t *testing.T) {
+	testenv.Aside(t)
 	for _, grace := range []time.Duration{0, time.Second} {
 		t.Run(grace.String(), func(t *testing.T) {
 			b := newBench(t, testenv.Slurm(t))
@@ -199,6 +202,7 @@ func TestKillOfARerunThatWaits(t *testing.T) {
 // Those who cancel many jobs at once share what they ask squeue: one look each [Config.Soon], and
 // one question for the ids of all that are canceled together.
 func TestCancelsShareTheirQuestions(t *testing.T) {
+	testenv.Aside(t)
 	asked := filepath.Join(t.TempDir(), "asked")
 	b := newBench(t, testenv.Slurm(t), wrapped(t, "squeue", `echo "$*" >>`+asked+`; exec %s "$@"`))
 	b.runner.cfg.Soon = 5 * time.Second

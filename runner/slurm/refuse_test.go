@@ -185,6 +185,7 @@ func TestAFullQueue(t *testing.T) {
 // What a site has in front of Slurm's commands may greet people, on both outputs. That is not taken
 // for an answer.
 func TestNoisyCommands(t *testing.T) {
+	testenv.Aside(t)
 	const noise = `echo "Welcome! 1 2 3"; echo "Maintenance on Monday" >&2; %s "$@"; code=$?
 		echo Goodbye 99 >&2; echo Goodbye 98; exit $code`
 	dirs := ""

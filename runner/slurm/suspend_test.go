@@ -87,6 +87,7 @@ func TestSuspendOfSteps(t *testing.T) {
 
 // A job that Slurm itself has suspended takes no signal. That is an error that says so.
 func TestSuspendOfASuspendedJob(t *testing.T) {
+	testenv.Aside(t)
 	b := newBench(t, testenv.Slurm(t))
 	k, p := b.newJob(t, ": >up; exec sleep 600")
 	h := b.launch(t, k, p)

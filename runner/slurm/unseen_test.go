@@ -56,6 +56,7 @@ func (c cached) Put(ctx context.Context, name string, r io.Reader, o files.PutOp
 // The end of a job that Slurm says is over may not be seen yet on a network file system. Then it is
 // waited for, for some time, and the folder is looked at anew.
 func TestAnEndThatIsNotSeen(t *testing.T) {
+	testenv.Aside(t)
 	for name, c := range map[string]struct {
 		renews bool
 		unseen time.Duration

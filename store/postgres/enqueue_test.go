@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -148,6 +149,7 @@ func TestEnqueueTakesKeysInOneOrder(t *testing.T) {
 // What enqueue takes of a task that was written in SQL, package job takes, and the other way round:
 // each field gets values of all kinds. What is refused says so with the code that docs/go.md names.
 func TestEnqueueTakesWhatPackageJobTakes(t *testing.T) {
+	testenv.Aside(t)
 	if testing.Short() {
 		t.Skip("it enqueues some thousand tasks")
 	}

@@ -79,6 +79,7 @@ func (l *listed) fill(t testing.TB, n int, kind string) {
 // kind and owner, or fresh. A page that follows does not read the one before. Row security changes
 // nothing of that.
 func TestPlansOfLists(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	const off = "ALTER TABLE pawl.%[1]s SET (autovacuum_enabled = false);"
 	n := 6_000
@@ -127,6 +128,7 @@ func TestPlansOfLists(t *testing.T) {
 // Of a group that has few of the blocked jobs those of the group are read, of one that has many
 // only as far as a page reaches, in any order that leads there.
 func TestPlansOfGroups(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	l := newListed(t)
 	l.fill(t, 20_000, "'k' || r % 6")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -66,6 +67,7 @@ func paying(s store.Store) func(context.Context) error {
 
 // TestTakenIn has others in the middle of something when a limit takes in their jobs.
 func TestTakenIn(t *testing.T) {
+	testenv.Aside(t)
 	t.Parallel()
 	waited := func(t *testing.T, calls ...<-chan error) {
 		t.Helper()

@@ -36,9 +36,12 @@ func TestCut(t *testing.T) {
 	t.Parallel()
 	s := testenv.SSHD(t, testenv.SSHOptions{Shell: "bash"})
 	w := open(t)
-	rnd, cuts := seed(t), 4
-	if testenv.Long() {
+	rnd, cuts := seed(t), 2
+	switch {
+	case testenv.Long():
 		cuts = 100
+	case testenv.Every():
+		cuts = 4
 	}
 	var all sync.WaitGroup
 	for i := range 4 {
