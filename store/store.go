@@ -202,8 +202,9 @@ type Limits interface {
 	// limit; to is nil to remove it. See [SetLimit] and [RemoveLimit].
 	//
 	// A new limit holds from the next turn on, and stops no running job. If the keys had no limit
-	// before, it takes in the jobs that are under them already, as [turns.NewKeys] says. No job
-	// goes on until Pay has finished that: Effects.Owed.
+	// before, it takes in the jobs that are under them already, as [turns.NewKeys] says. It grants
+	// nothing until Pay has finished that: Effects.Owed. A job that begins before Pay comes to it,
+	// for it had all other turns that it needs, counts as one that runs.
 	//
 	// It is NotFound to remove a limit that is not set. When the limit of a key is removed and its
 	// family has a rate, that rate counts as newly set.

@@ -24,10 +24,17 @@ type limitsAndOrders struct {
 	limited bool // there are limits
 	ordered bool // there are orders
 
-	mu   sync.Mutex
-	said []rule               // guarded by mu: what was set, in order
-	pass map[job.ID]bool      // guarded by mu: jobs that let others of their order pass
-	idle map[string]time.Time // used by inspect: since when somebody waits beside a free place, by key
+	mu    sync.Mutex
+	said  []rule               // guarded by mu: what was set, in order
+	pass  map[job.ID]bool      // guarded by mu: jobs that let others of their order pass
+	taken map[taking]time.Time // guarded by mu: when
+	idle  map[string]time.Time // used by inspect: since when somebody waits beside a free place, by key
+}
+
+// A taking is that a new limit takes in a job that is under way: it counts, and needs no place.
+type taking struct {
+	job job.ID
+	key string
 }
 
 // A rule is that so many jobs may have turns of a key, from a time on. It is of a key or of a
@@ -49,7 +56,7 @@ var (
 func newLimitsAndOrders(w *world) *limitsAndOrders {
 	t := &limitsAndOrders{
 		w: w, limited: !oneIn(w.dice("turns", 0), 2), ordered: oneIn(w.dice("orders", 0), 2),
-		pass: map[job.ID]bool{}, idle: map[string]time.Time{},
+		pass: map[job.ID]bool{}, taken: map[taking]time.Time{}, idle: map[string]time.Time{},
 	}
 	if !t.limited && !t.ordered {
 		return nil
@@ -136,6 +143,20 @@ func (t *limitsAndOrders) say(key string, most int) {
 	t.said = append(t.said, rule{key, most, t.w.now()})
 }
 
+// takes notes that a limit takes in a job.
+func (t *limitsAndOrders) takes(id job.ID, key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken[taking{id, key}] = t.w.now()
+}
+
+// takenSince reports whether a limit has taken in a job that had got its turns before.
+func (t *limitsAndOrders) takenSince(granted time.Time, id job.ID, key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.taken[taking{id, key}].After(granted)
+}
+
 // may returns how many jobs may have turns of a key at some time between since and now: the most
 // that anything said allowed.
 func (t *limitsAndOrders) may(key string, since time.Time) (most int) {
@@ -179,8 +200,11 @@ func (l *ledger) turns(id job.ID) {
 	under := map[string]int{}
 	oldest := map[string]time.Time{}
 	count := func(j *job.Job) {
-		granted := l.w.granted(j)
 		for _, key := range keysOf(j) {
+			granted := l.w.granted(j)
+			if t.takenSince(granted, j.ID, key) {
+				granted = time.Unix(0, 0) // the limit came later
+			}
 			if under[key]++; oldest[key].IsZero() || granted.Before(oldest[key]) {
 				oldest[key] = granted
 			}
@@ -281,9 +305,12 @@ func (g *judge) handed(before []job.Job, after map[job.ID]job.Job) {
 		for _, key := range slices.Concat(keysOf(&is), is.TurnKeys(job.TieAhead)) {
 			if is.HasTurn(key) {
 				held[key]++
-				// a limit that takes a job in grants nothing
-				if !was.HasTurn(key) && slices.Contains(keysOf(was), job.LimitOf(key)) {
+				switch {
+				case was.HasTurn(key):
+				case slices.Contains(keysOf(was), job.LimitOf(key)):
 					more[key] = is.ID
+				default: // a limit that takes a job in grants nothing
+					g.w.turns.takes(is.ID, job.LimitOf(key))
 				}
 			}
 		}
