@@ -323,7 +323,9 @@ func (t *Task[A, R]) read(j *job.Job, reads store.Reads, args *A) error {
 }
 
 // brought calls a function of Migrate. If it panics, that is an error like another.
-func brought(migrate func(json.RawMessage) (json.RawMessage, error), args json.RawMessage) (newer json.RawMessage, err error) {
+func brought(migrate func(json.RawMessage) (json.RawMessage, error), args json.RawMessage) (
+	newer json.RawMessage, err error,
+) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &service.PanicError{Value: p, Stack: string(debug.Stack())}

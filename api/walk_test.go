@@ -147,6 +147,12 @@ type try struct {
 	status             int
 }
 
+// Times before and after all files.
+const (
+	past   = "Fri, 01 Jan 2016 00:00:00 GMT"
+	future = "Fri, 01 Jan 2100 00:00:00 GMT"
+)
+
 // tries has for each operation what goes right and what goes wrong.
 var tries = map[string][]try{
 	"submit": {
@@ -234,8 +240,8 @@ var tries = map[string][]try{
 		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"Range", "bytes=1-2"}, status: 206},
 		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"Range", "bytes=1-2,4-5"}, status: 206},
 		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"Range", "bytes=99-"}, status: 416},
-		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT"}, status: 304},
-		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"If-Unmodified-Since", "Fri, 01 Jan 2016 00:00:00 GMT"}, status: 412},
+		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"If-Modified-Since", future}, status: 304},
+		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"If-Unmodified-Since", past}, status: 412},
 		{path: "/v1/jobs/{ran}/output/sub/a.txt", header: []string{"If-Match", `"1"`}, status: 412},
 		{path: "/v1/jobs/{ran}/output/nothing", status: 404},
 		{path: "/v1/jobs/{ran}/output/%2E%2E/x", status: 422},

@@ -157,7 +157,8 @@ func TestFolderThatIsGone(t *testing.T) {
 			if j.State != job.Failed || j.Code != test.code || !strings.Contains(j.Message, test.says) {
 				t.Errorf("%s %s: %s", j.State, j.Code, j.Message)
 			}
-			if said := h.history(j.ID); !strings.Contains(said, "the job's folder") || strings.Contains(said, "0 bytes) copied\n") {
+			said := h.history(j.ID)
+			if !strings.Contains(said, "the job's folder") || strings.Contains(said, "0 bytes) copied\n") {
 				t.Errorf("the history does not say that the folder is gone:\n%s", said)
 			}
 		})

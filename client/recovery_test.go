@@ -69,7 +69,8 @@ func TestRecovery(t *testing.T) {
 		if _, err := c.BlockedBy(ctx, key); job.KindOf(err) != job.NotFound {
 			t.Errorf("%v", err)
 		}
-		if n, err := c.Count(ctx, job.Where("code", job.Is, string(job.RecoveryGivenUp))); err != nil || n.States[job.Failed] != 2 {
+		n, err := c.Count(ctx, job.Where("code", job.Is, string(job.RecoveryGivenUp)))
+		if err != nil || n.States[job.Failed] != 2 {
 			t.Errorf("%+v, %v", n, err)
 		}
 	})

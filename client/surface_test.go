@@ -130,7 +130,9 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		var types []string
-		q := client.EventQuery{Filter: job.Where("id", job.Is, id.String()), Types: []string{"half", "FINISHED"}, Follow: true}
+		q := client.EventQuery{
+			Filter: job.Where("id", job.Is, id.String()), Types: []string{"half", "FINISHED"}, Follow: true,
+		}
 		for e, err := range c.Events(ctx, q) {
 			if err != nil {
 				t.Fatal(err)

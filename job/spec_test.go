@@ -208,8 +208,14 @@ func TestValidate(t *testing.T) {
 		{"no name for a queue", app(func(s *job.Spec) { s.Queue = "a b" }), []job.Problem{{"queue", "a b", "is not a name", name}}},
 		{"a priority before the first", app(func(s *job.Spec) { s.Priority = ptr(-1) }), []job.Problem{{"priority", "-1", "is out of range", "give 0 (first) to 9"}}},
 		{"a priority after the last", app(func(s *job.Spec) { s.Priority = ptr(10) }), []job.Problem{{"priority", "10", "is out of range", "give 0 (first) to 9"}}},
-		{"a version of args below 1", mail(func(s *job.Spec) { s.ArgsVersion = -1 }), []job.Problem{{"args_version", "-1", "is out of range", "give 1 to 1000000"}}},
-		{"a version of args that is too high", mail(func(s *job.Spec) { s.ArgsVersion = 1_000_001 }), []job.Problem{{"args_version", "1000001", "is out of range", "give 1 to 1000000"}}},
+		{
+			"a version of args below 1", mail(func(s *job.Spec) { s.ArgsVersion = -1 }),
+			[]job.Problem{{"args_version", "-1", "is out of range", "give 1 to 1000000"}},
+		},
+		{
+			"a version of args that is too high", mail(func(s *job.Spec) { s.ArgsVersion = 1_000_001 }),
+			[]job.Problem{{"args_version", "1000001", "is out of range", "give 1 to 1000000"}},
+		},
 		{"a negative delay", app(func(s *job.Spec) { s.Delay = -1e9 }), []job.Problem{{"delay", "-1s", "is negative", "give a positive duration such as 90s"}}},
 		{"a delay and a time", app(func(s *job.Spec) { s.Delay, s.NotBefore = 1e9, noon }), []job.Problem{{"delay", "1s", "cannot be given together with not_before", "give one of them"}}},
 		{"too many labels", app(func(s *job.Spec) { s.Labels = many }), []job.Problem{{"labels", "65", "are too many", "keep to 64"}}},

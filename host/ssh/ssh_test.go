@@ -37,12 +37,13 @@ func open(t *testing.T, c ssh.Config) *ssh.Host {
 // Test tests a host whole where it has least, and the login shells: what is said to them is
 // little, and then /bin/sh is spoken to.
 func Test(t *testing.T) {
+	every := testenv.Every()
 	for name, server := range map[string]struct {
 		testenv.SSHOptions
 		whole bool
 	}{
 		"sh":                              {whole: true},
-		"csh, a session, alone":           {testenv.SSHOptions{Shell: "csh", MaxSessions: 1, MaxStartups: "1"}, testenv.Every()},
+		"csh, a session, alone":           {testenv.SSHOptions{Shell: "csh", MaxSessions: 1, MaxStartups: "1"}, every},
 		"bash, two sessions":              {testenv.SSHOptions{Shell: "bash", MaxSessions: 2}, testenv.Long()},
 		"dash":                            {testenv.SSHOptions{Shell: "dash"}, testenv.Long()},
 		"fish, a PATH that leads nowhere": {testenv.SSHOptions{Shell: "fish", Lines: []string{"SetEnv PATH=/nowhere"}}, testenv.Long()},

@@ -222,7 +222,8 @@ func TestServe(t *testing.T) {
 	t.Run("a header that is too large is refused in words", func(t *testing.T) {
 		q := *p
 		q.token = strings.Repeat("x", 100_000)
-		if status, body := q.get(http.MethodGet, "/v1/jobs", ""); status != 431 || !strings.Contains(body, `"code":"invalid"`) {
+		status, body := q.get(http.MethodGet, "/v1/jobs", "")
+		if status != 431 || !strings.Contains(body, `"code":"invalid"`) {
 			t.Errorf("%d %s", status, body)
 		}
 	})

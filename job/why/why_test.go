@@ -13,55 +13,56 @@ func TestWhy(t *testing.T) {
 	now := time.Now()
 	since := " since " + now.Local().Format(time.RFC3339)
 	place := func(s job.State, c job.Custody) job.Place { return job.Place{State: s, Custody: c} }
+	running, queued := place(job.Running, job.Monitor), place(job.Queued, job.Monitor)
 	for _, c := range []struct {
 		job    job.Job
 		served bool
 		want   string
 	}{
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, true, "its program runs"},
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Message: "job 7 on n1"}, true, "its program runs: job 7 on n1"},
+		{job.Job{Kind: "app", Place: running}, true, "its program runs"},
+		{job.Job{Kind: "app", Place: running, Message: "job 7 on n1"}, true, "its program runs: job 7 on n1"},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause, Message: "job 7 on n1"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishPause, Message: "job 7 on n1"},
 			true, "its program is to be suspended",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause, Message: "to be suspended by ada"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishPause, Message: "to be suspended by ada"},
 			true, "its program is to be suspended",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause, Message: "to be suspended by ada"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishPause, Message: "to be suspended by ada"},
 			false, "its program runs, or has ended meanwhile; no pawl runs",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause, Message: "cannot suspend the program: no"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishPause, Message: "cannot suspend the program: no"},
 			true, "its program runs: cannot suspend the program: no",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishPause, Message: "suspended by ada"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishPause, Message: "suspended by ada"},
 			false, "its program is suspended by ada; no pawl runs",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Wish: job.WishPause, Message: "suspended by ada: it is held"},
+			job.Job{Kind: "app", Place: queued, Wish: job.WishPause, Message: "suspended by ada: it is held"},
 			true, "its program is suspended by ada: it is held",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Message: "suspended by ada"},
+			job.Job{Kind: "app", Place: running, Message: "suspended by ada"},
 			true, "its program is suspended by ada, and is to go on",
 		},
 		{
-			job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishCancel, Message: "suspended by ada"},
+			job.Job{Kind: "app", Place: running, Wish: job.WishCancel, Message: "suspended by ada"},
 			true, "its program is suspended by ada, and is to be ended",
 		},
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor), Wish: job.WishCancel}, true, "its program is being ended"},
+		{job.Job{Kind: "app", Place: running, Wish: job.WishCancel}, true, "its program is being ended"},
 		{
-			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Wish: job.WishCancel, Message: "cannot end it"},
+			job.Job{Kind: "app", Place: queued, Wish: job.WishCancel, Message: "cannot end it"},
 			true, "its program is being ended: cannot end it",
 		},
-		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor)}, true, "the scheduler of its system has it," + since},
-		{job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for free resources"}, true, "waits for free resources"},
-		{job.Job{Kind: "app", Place: place(job.Running, job.Monitor)}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
+		{job.Job{Kind: "app", Place: queued}, true, "the scheduler of its system has it," + since},
+		{job.Job{Kind: "app", Place: queued, Message: "waits for free resources"}, true, "waits for free resources"},
+		{job.Job{Kind: "app", Place: running}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
 		{
-			job.Job{Kind: "app", Place: place(job.Queued, job.Monitor), Message: "waits for nodes"},
+			job.Job{Kind: "app", Place: queued, Message: "waits for nodes"},
 			false,
 			"the scheduler of its system has it, or has run it meanwhile; no pawl runs in this folder now",
 		},

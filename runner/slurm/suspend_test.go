@@ -34,7 +34,8 @@ func TestSuspendOfALaunchThatWaits(t *testing.T) {
 			}
 		}
 		s := b.status(t, h)
-		if s.State != runner.Queued || !strings.Contains(s.Reason, "is held") || !s.Expected.IsZero() || exists(all[n/2].plan.Dir+"/ran") {
+		if s.State != runner.Queued || !strings.Contains(s.Reason, "is held") || !s.Expected.IsZero() ||
+			exists(all[n/2].plan.Dir+"/ran") {
 			t.Errorf("of %d: %+v", n, s)
 		}
 		for range 2 {

@@ -165,14 +165,17 @@ func TestEnqueueTakesWhatPackageJobTakes(t *testing.T) {
 		return "[" + strings.Join(keys, ",") + "]"
 	}
 	values := []string{
-		`null`, `""`, `"x"`, `"a b"`, `"a\u0001"`, text(64), text(65), text(128), text(129), text(255), text(256), `true`, `"true"`,
+		`null`, `""`, `"x"`, `"a b"`, `"a\u0001"`, text(64), text(65), text(128), text(129), text(255), text(256),
+		`true`, `"true"`,
 		`0`, `1`, `9`, `10`, `-1`, `1.5`, `1000`, `1001`, `1000000`, `1000001`, `12345678901234567890`, `"1"`,
-		`"0"`, `"90s"`, `"1h30m"`, `"1.5d"`, `"2w"`, `"5ns"`, `"7µs"`, `"5 minutes"`, `"87600h"`, `"87601h"`, `"99999999999999h"`,
+		`"0"`, `"90s"`, `"1h30m"`, `"1.5d"`, `"2w"`, `"5ns"`, `"7µs"`, `"5 minutes"`, `"87600h"`, `"87601h"`,
+		`"99999999999999h"`,
 		`"2030-01-02T15:04:05Z"`, `"2030-01-02T15:04:05.5+02:00"`, `"2030-13-02T15:04:05Z"`, `"1969-12-31T23:59:59Z"`,
 		`"2200-01-01T00:00:01Z"`, `"2030-01-02"`,
 		`[]`, `["n"]`, `["n","n"]`, `[""]`, `[null]`, `[1]`, list(16), list(17), `{}`, `{"x":"y"}`, `{"x":1}`, `{"x":null}`,
 		deep(64), deep(65), `{"x":` + deep(63) + `}`, `{"x":` + deep(64) + `}`,
-		`"start"`, `"done"`, `"running"`, `"created"`, `"due"`, `"args.n"`, `"args."`, `"block"`, `"pass"`, `"constant"`, `"linear"`,
+		`"start"`, `"done"`, `"running"`, `"created"`, `"due"`, `"args.n"`, `"args."`, `"block"`, `"pass"`,
+		`"constant"`, `"linear"`,
 		`"exponential"`,
 	}
 	// What stands beside the field: SQL has no part of a document but the whole.

@@ -77,7 +77,8 @@ func compareKeys(a, b uniqueKey) int {
 func (t *tx) lookUp(sub *store.Submission) (*existing, error) {
 	l := &existing{
 		sub: sub, jobs: map[job.ID]standing{}, made: map[job.ID]bool{}, external: map[string]standing{},
-		holders: map[uniqueKey]job.ID{}, reserved: map[uniqueKey]job.ID{}, queues: map[string]bool{}, waiting: map[string]int{},
+		holders: map[uniqueKey]job.ID{}, reserved: map[uniqueKey]job.ID{},
+		queues: map[string]bool{}, waiting: map[string]int{},
 	}
 	qs := []*query{read(`SELECT pawl.clock()`, func(r *reader) error { l.now = r.time(); return nil })}
 	mine := false

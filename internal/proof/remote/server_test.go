@@ -95,7 +95,10 @@ func TestPauseWhileTheServerIsAway(t *testing.T) {
 		wish         func(context.Context, ...job.ID) ([]store.Wished, error)
 		before, then string
 	}{
-		{w.Pause, "^its program (is to be suspended|runs: cannot suspend .*); system lab does not ", "^its program is suspended by "},
+		{
+			w.Pause, "^its program (is to be suspended|runs: cannot suspend .*); system lab does not ",
+			"^its program is suspended by ",
+		},
 		{w.Resume, "^its program is suspended.*, and is to go on; system lab does not ", "^its program runs: goes on after "},
 	} {
 		says := func(what string) {

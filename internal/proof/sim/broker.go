@@ -30,30 +30,6 @@ type end struct {
 	waiters []chan struct{}            // guarded by mu
 	topics  map[string][]*subscription // guarded by mu
 	sent    map[string]int             // guarded by mu
-	closed  bool                       // guarded by mu
-}
-
-var errClosed = job.Errorf(job.Closed, "the broker is closed")
-
-// Close ends calls of Wait that find nothing, and refuses Subscribe. Subscriptions signal Lost.
-func (e *end) Close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	e.wake()
-	for _, subscriptions := range e.topics {
-		for _, s := range subscriptions {
-			s.lose()
-		}
-	}
-}
-
-// wake is called with mu held.
-func (e *end) wake() {
-	for _, w := range e.waiters {
-		close(w)
-	}
-	e.waiters = nil
 }
 
 var _ broker.Broker = (*end)(nil)
@@ -129,7 +105,10 @@ func (e *end) announced(lines []job.QueueKind) {
 	for _, l := range lines {
 		e.dirty[l] = true
 	}
-	e.wake()
+	for _, w := range e.waiters {
+		close(w)
+	}
+	e.waiters = nil
 }
 
 // Wait implements [broker.Broker].
@@ -143,11 +122,8 @@ func (e *end) Wait(ctx context.Context, lines []job.QueueKind) ([]job.QueueKind,
 				delete(e.dirty, l)
 			}
 		}
-		if found != nil || e.closed {
+		if found != nil {
 			e.mu.Unlock()
-			if found == nil {
-				return nil, errClosed
-			}
 			return found, nil
 		}
 		woken := make(chan struct{})
@@ -196,9 +172,6 @@ func (e *end) Subscribe(_ context.Context, topic string) (broker.Subscription, e
 	s := &subscription{e: e, topic: topic, messages: make(chan []byte, 256), lost: make(chan struct{}, 1)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
-		return nil, errClosed
-	}
 	e.topics[topic] = append(e.topics[topic], s)
 	return s, nil
 }
