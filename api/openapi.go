@@ -149,13 +149,13 @@ var problems = map[int]struct{ name, about string }{
 	http.StatusRequestURITooLong:           {"TooLong", "The path with its query is too long."},
 	http.StatusUnsupportedMediaType:        {"NotJSON", "The body is not JSON by its Content-Type."},
 	http.StatusRequestHeaderFieldsTooLarge: {"HeaderTooLarge", "The header is too large."},
-	http.StatusUnprocessableEntity:         {"Invalid", "Something in the request is wrong; errors lists all of it."},
-	http.StatusTooManyRequests:             {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
-	http.StatusInternalServerError:         {"Internal", "The service has a defect; instance names the request for a report."},
 	http.StatusServiceUnavailable: {
 		"Unavailable",
 		"The service cannot do it now: the same call may succeed after Retry-After.",
 	},
+	http.StatusUnprocessableEntity: {"Invalid", "Something in the request is wrong; errors lists all of it."},
+	http.StatusTooManyRequests:     {"Exhausted", "A bound is reached: the same call may succeed after Retry-After."},
+	http.StatusInternalServerError: {"Internal", "The service has a defect; instance names the request for a report."},
 }
 
 const intro = `Pawl runs jobs: programs on machines, and tasks of Go programs. An accepted job is never lost, and

@@ -60,7 +60,10 @@ func TestWhy(t *testing.T) {
 		},
 		{job.Job{Kind: "app", Place: queued}, true, "the scheduler of its system has it," + since},
 		{job.Job{Kind: "app", Place: queued, Message: "waits for free resources"}, true, "waits for free resources"},
-		{job.Job{Kind: "app", Place: running}, false, "its program runs, or has ended meanwhile; no pawl runs in this folder now"},
+		{
+			job.Job{Kind: "app", Place: running},
+			false, "its program runs, or has ended meanwhile; no pawl runs in this folder now",
+		},
 		{
 			job.Job{Kind: "app", Place: queued, Message: "waits for nodes"},
 			false,
