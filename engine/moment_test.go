@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -340,11 +341,11 @@ func slow(d time.Duration, calls ...string) fault {
 // TestAnyPace: whatever the rates, the turns and the trouble, no program begins or is launched
 // before its time, and all of them go.
 func TestAnyPace(t *testing.T) {
-	seeds := uint64(40)
+	seeds := testenv.Times(10, 40)
 	if testing.Short() {
 		seeds = 5
 	}
-	for seed := range seeds {
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			virtual.Test(t, func(t *testing.T) { anyPace(t, rand.New(rand.NewPCG(seed, 0))) })

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 )
 
@@ -27,7 +28,7 @@ func TestLinesAsSSHReadsThem(t *testing.T) {
 		}
 		return string(text)
 	}
-	rounds := 300
+	rounds := testenv.Times(60, 300)
 	if testing.Short() {
 		rounds = 40
 	}

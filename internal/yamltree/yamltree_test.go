@@ -2,12 +2,14 @@ package yamltree_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/yamltree"
 )
 
@@ -61,27 +63,32 @@ func TestBounds(t *testing.T) {
 		}
 		return b.String()
 	}
-	for name, c := range map[string]struct{ text, says string }{
+	cases := map[string]struct{ text, says string }{
 		"too many keys":         {"env:\n" + numbered("  kN: v\n", 20_001), "in braces"},
-		"keys with comments":    {numbered("kN: v\n# x\n", 20_001), "in braces"},
-		"keys in a list":        {"- a\n- b: 1\n" + numbered("  kN:\n  - c\n", 20_001), "in braces"},
-		"keys by ?":             {numbered("? kN\n: v\n", 20_001), "in braces"},
 		"too many documents":    {numbered("---\nkN: v\n", 20_001), "in braces"},
 		"nothing but comments":  {strings.Repeat("#\n", 2_000_001), "lines"},
 		"a very long list":      {"a: [" + strings.Repeat("1,", 2_000_001) + "1]", "commas"},
 		"100 KB of [":           {strings.Repeat("[", 100_000), "deep in each other"},
-		"100 KB of {":           {strings.Repeat("{a: ", 30_000), "deep in each other"},
-		"100 KB of dashes":      {strings.Repeat("- ", 50_000) + "x", "deep in each other"},
-		"100 KB of ?":           {strings.Repeat("? ", 50_000) + "x", "deep in each other"},
 		"deep lines":            {indented(1000), "deep in each other"},
 		"deep in both":          {indented(60) + "c: " + strings.Repeat("[", 200), "deep in each other"},
-		"tens of millions":      {strings.Repeat("[", 2_000_000), "make several files"},
 		"an alias bomb":         {bomb(12, list), "fewer aliases"},
-		"one of maps":           {bomb(12, "{a: X, b: X, c: X, d: X, e: X, f: X, g: X, h: X, i: X, j: X}"), "fewer aliases"},
 		"an alias of itself":    {"a: &a [*a]\n", "within what it stands for"},
-		"a wide one":            {"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 10_000) + "]\n", "fewer aliases"},
-		"anchors in each other": {strings.Repeat("&a [", 100_000), "deep in each other"},
-	} {
+	}
+	if testenv.Every() {
+		maps.Copy(cases, map[string]struct{ text, says string }{
+			"keys with comments":    {numbered("kN: v\n# x\n", 20_001), "in braces"},
+			"keys in a list":        {"- a\n- b: 1\n" + numbered("  kN:\n  - c\n", 20_001), "in braces"},
+			"keys by ?":             {numbered("? kN\n: v\n", 20_001), "in braces"},
+			"100 KB of {":           {strings.Repeat("{a: ", 30_000), "deep in each other"},
+			"100 KB of dashes":      {strings.Repeat("- ", 50_000) + "x", "deep in each other"},
+			"100 KB of ?":           {strings.Repeat("? ", 50_000) + "x", "deep in each other"},
+			"tens of millions":      {strings.Repeat("[", 2_000_000), "make several files"},
+			"one of maps":           {bomb(12, "{a: X, b: X, c: X, d: X, e: X, f: X, g: X, h: X, i: X, j: X}"), "fewer aliases"},
+			"a wide one":            {"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 10_000) + "]\n", "fewer aliases"},
+			"anchors in each other": {strings.Repeat("&a [", 100_000), "deep in each other"},
+		})
+	}
+	for name, c := range cases {
 		if err := read(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %.200v", name, err)
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.Draws(25, 25, 100)
+	testenv.Draws(8, 25, 100)
 	testenv.Main(m)
 }
 

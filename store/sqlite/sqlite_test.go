@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.Draws(3, 6, 100)
+	testenv.Draws(2, 6, 100)
 	testenv.Main(m)
 }
 

@@ -18,10 +18,11 @@ import (
 
 	"github.com/pawl-jobs/pawl/broker"
 	"github.com/pawl-jobs/pawl/broker/brokertest"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 )
 
 var (
-	seeds = flag.Int("seeds", 4, "how many worlds TestSeeds tries")
+	seeds = flag.Int("seeds", testenv.Times(2, 4), "how many worlds TestSeeds tries")
 	first = flag.Uint64("first", 1, "the seed of the first of them")
 	stop  = flag.Bool("stop", false, "stop at the first world that breaks a promise")
 	seed  = flag.Uint64("seed", 0, "the seed of the one world of TestSeed")

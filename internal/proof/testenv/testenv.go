@@ -76,6 +76,15 @@ func Aside(t testing.TB) {
 	}
 }
 
+// Times is how often a test repeats what it does: few times in make test, and otherwise as often as
+// it can tell more.
+func Times(few, all int) int {
+	if Every() {
+		return all
+	}
+	return few
+}
+
 // Draws says how often package rapid draws what is drawn at random: in make test, in make test-all
 // and in long tests. -rapid.checks says another number. It is called by TestMain.
 func Draws(few, every, long int) {
