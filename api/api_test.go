@@ -24,6 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testenv.Draws(30, 100, 100)
 	goleak.VerifyTestMain(testenv.Stopping(m), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"))
 }
 

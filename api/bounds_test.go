@@ -19,6 +19,7 @@ import (
 	"github.com/pawl-jobs/pawl/api"
 	"github.com/pawl-jobs/pawl/broker/local"
 	"github.com/pawl-jobs/pawl/engine"
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/internal/proof/virtual"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/service"
@@ -55,7 +56,11 @@ func TestLimits(t *testing.T) {
 	}
 	t.Run("a body of too many values", func(t *testing.T) {
 		f := openWith(t, api.Config{})
-		for _, unit := range []string{"0,", "{},", "[],", `"",`} {
+		units := []string{"0,"}
+		if testenv.Every() {
+			units = append(units, "{},", "[],", `"",`)
+		}
+		for _, unit := range units {
 			for _, body := range []string{
 				`{"jobs":[` + strings.Repeat(unit, 2_000_001) + `0]}`, `{"command":["a"],"env":[` + strings.Repeat(unit, 2_000_001) + `0]}`,
 			} {

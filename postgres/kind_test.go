@@ -79,6 +79,7 @@ func TestEnqueueInSQLFollowsTheKind(t *testing.T) {
 
 // Each account is under a limit of its own and has an order of its own, also for jobs from SQL.
 func TestLimitsAndOrdersByArguments(t *testing.T) {
+	testenv.Aside(t)
 	a := start(t)
 	ctx := t.Context()
 	task := pawl.Task[order, int]{

@@ -243,6 +243,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of one tenant, of which it is known", func(t *testing.T) {
+		testenv.Aside(t)
 		bubble(t, service.Config{}, func(w *world) {
 			w.away(w.svc, 100, hung)
 			pass(5 * time.Minute) // each has had a test
@@ -250,6 +251,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of one tenant that answered before", func(t *testing.T) {
+		testenv.Aside(t)
 		bubble(t, service.Config{}, func(w *world) {
 			hosts := w.away(w.svc, all, fake.Knobs{})
 			pass(90 * time.Second)
@@ -260,6 +262,7 @@ func TestHungTestsOfMany(t *testing.T) {
 		})
 	})
 	t.Run("hosts of the same tenant, beside one that answers", func(t *testing.T) {
+		testenv.Aside(t)
 		bubble(t, service.Config{}, func(w *world) {
 			id := w.blocked("x", on("known"))
 			pass(90 * time.Second)

@@ -2,7 +2,7 @@
 # Starts a Slurm of its own on the loopback address, makes a system of it, and runs jobs there. It
 # needs root, Slurm and munge (Debian: apt-get install slurm-wlm munge) and ./pawl (make build). It
 # leaves nothing. It takes about two minutes, for one job runs until its minute is over; QUICK=yes
-# leaves that job out.
+# leaves that job out, and JOBS=40 makes the sweep and the node smaller.
 set -eu
 cd "$(dirname "$0")/../.."
 pawl=${PAWL:-$PWD/pawl}
@@ -10,6 +10,8 @@ pawl=${PAWL:-$PWD/pawl}
 dir=$(mktemp -d /tmp/pawl-slurm.XXXXXX) # munged is another user, who may not reach $TMPDIR
 export PAWL_DIR="$dir/pawl" SLURM_CONF="$dir/slurm.conf"
 munged='' ctld='' node='' ends='' sweep=''
+jobs=${JOBS:-100}
+cores=$((jobs * 64 / 100)) early=$((jobs / 5))
 
 end() {
 	kill $ends $sweep 2>/dev/null || true
@@ -37,7 +39,7 @@ repair() {
 
 say() { printf '\n== %s\n' "$*"; }
 
-say 'A private Slurm with one node, which pretends to have 64 cores'
+say 'A private Slurm with one node, which pretends to have '$cores' cores'
 host=$(hostname -s)
 chmod 755 "$dir"
 mkdir -m 711 "$dir/munge"
@@ -86,7 +88,7 @@ until
 		SlurmctldPidFile=$dir/slurmctld.pid
 		SlurmdPidFile=$dir/slurmd.pid
 		SlurmdParameters=config_overrides
-		NodeName=$host NodeAddr=127.0.0.1 CPUs=64 RealMemory=20000
+		NodeName=$host NodeAddr=127.0.0.1 CPUs=$cores RealMemory=20000
 		PartitionName=debug Nodes=$host Default=YES MaxTime=INFINITE State=UP
 	CONFIG
 	controller
@@ -139,7 +141,7 @@ timeout 10 scancel "$id"
 until [ "$("$pawl" list --state RUNNING -o name | grep -c .)" -eq $lasting ]; do sleep 0.2; done
 echo "pawl cancel canceled; scancel $id.${late:+ Job late runs on, until its minute is over}"
 
-say 'A sweep of 100 jobs. Each program adds its number to a file; those above 20 then wait until the pipe go is opened'
+say 'A sweep of '$jobs' jobs. Each program adds its number to a file; those above '$early' then wait until the pipe go is opened'
 cat >"$dir/sweep.yaml" <<JOBS
 defaults:
   name: sweep
@@ -148,20 +150,20 @@ defaults:
   script: |
     #!/bin/sh
     echo "\$1 \$PAWL_LAUNCH" >>$dir/started
-    [ \$1 -le 20 ] || : <$dir/go
+    [ \$1 -le $early ] || : <$dir/go
     echo \$((\$1 * \$1)) >square.txt
 jobs:
 JOBS
-seq -f '- arguments: [%g]' 100 >>"$dir/sweep.yaml"
+seq -f '- arguments: [%g]' $jobs >>"$dir/sweep.yaml"
 before=$(timeout 10 squeue -h -t all -o %F | sort -n | tail -n 1)
 : >"$dir/started"
 mkfifo "$dir/go"
 "$pawl" run "$dir/sweep.yaml" >"$dir/sweep.log" 2>&1 &
 sweep=$!
 
-# The node has room for 62 of them, for 63 once job late is over, beside the 20 that end at once.
+# Two cores of the node are taken, one once job late is over. Those that end at once are beside the others.
 full() {
-	[ "$(sort -u "$dir/started" | wc -l)" -ge 82 ] && [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq 64 ]
+	[ "$(sort -u "$dir/started" | wc -l)" -ge $((early + cores - 2)) ] && [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq $cores ]
 }
 until full; do
 	repair || true

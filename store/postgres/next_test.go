@@ -39,6 +39,7 @@ DROP INDEX CONCURRENTLY IF EXISTS pawl.jobs_next;
 func TestNextVersion(t *testing.T) {
 	t.Parallel()
 	t.Run("up and down again, beside a role that has its rights from before", func(t *testing.T) {
+		testenv.Aside(t)
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
 		migrate(t, dsn, "")
@@ -141,6 +142,7 @@ func TestNextVersion(t *testing.T) {
 		}
 	})
 	t.Run("a migration that failed leaves nothing to the next try", func(t *testing.T) {
+		testenv.Aside(t)
 		t.Parallel()
 		dsn := testenv.Postgres(t).Database(t)
 		migrate(t, dsn, "")

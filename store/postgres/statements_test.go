@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
 	"github.com/pawl-jobs/pawl/store"
 	"github.com/pawl-jobs/pawl/store/postgres"
@@ -16,6 +17,9 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]postgres.Options{"direct": {}, "pooled": {Pooled: true}} {
 		t.Run(name, func(t *testing.T) {
+			if o.Pooled {
+				testenv.Aside(t)
+			}
 			t.Parallel()
 			dsn := clocked(t)
 			s, count := open(t, dsn, o), newCounter(t, connect(t, dsn))
