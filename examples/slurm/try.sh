@@ -161,20 +161,17 @@ mkfifo "$dir/go"
 "$pawl" run "$dir/sweep.yaml" >"$dir/sweep.log" 2>&1 &
 sweep=$!
 
-# Two cores of the node are taken, one once job late is over. Those that end at once are beside the others.
+# Two cores of the node are taken, or one once job late is over.
 full() {
 	[ "$(sort -u "$dir/started" | wc -l)" -ge $((early + cores - 2)) ] && [ "$(timeout 10 squeue -h -r -t RUNNING | wc -l)" -eq $cores ]
 }
 until full; do
 	repair || true
-	sleep 1
+	sleep 0.3
 done
-# slurmctld saves what it knows some seconds after a change. The first save may have begun before.
-for save in 1 2; do
-	: >"$dir/asked"
-	timeout 10 scontrol update jobid="$other" comment="save $save"
-	until find "$dir/state/job_state" -newer "$dir/asked" | grep -q .; do sleep 0.2; done
-done
+# slurmctld saves what it knows some seconds after a change. Once the last change is in the file, all are.
+timeout 10 scontrol update jobid="$other" comment="the last change"
+until grep -q 'the last change' "$dir/state/job_state"; do sleep 0.2; done
 queue() {
 	timeout 10 squeue -h -t all -r -o '%F %T' | awk -v before="$before" '
 		$1 > before { all++; if (!seen[$1]++) calls++; state[$2]++ }
