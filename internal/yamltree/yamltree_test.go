@@ -64,15 +64,15 @@ func TestBounds(t *testing.T) {
 		return b.String()
 	}
 	cases := map[string]struct{ text, says string }{
-		"too many keys":         {"env:\n" + numbered("  kN: v\n", 20_001), "in braces"},
-		"too many documents":    {numbered("---\nkN: v\n", 20_001), "in braces"},
-		"nothing but comments":  {strings.Repeat("#\n", 2_000_001), "lines"},
-		"a very long list":      {"a: [" + strings.Repeat("1,", 2_000_001) + "1]", "commas"},
-		"100 KB of [":           {strings.Repeat("[", 100_000), "deep in each other"},
-		"deep lines":            {indented(1000), "deep in each other"},
-		"deep in both":          {indented(60) + "c: " + strings.Repeat("[", 200), "deep in each other"},
-		"an alias bomb":         {bomb(12, list), "fewer aliases"},
-		"an alias of itself":    {"a: &a [*a]\n", "within what it stands for"},
+		"too many keys":        {"env:\n" + numbered("  kN: v\n", 20_001), "in braces"},
+		"too many documents":   {numbered("---\nkN: v\n", 20_001), "in braces"},
+		"nothing but comments": {strings.Repeat("#\n", 2_000_001), "lines"},
+		"a very long list":     {"a: [" + strings.Repeat("1,", 2_000_001) + "1]", "commas"},
+		"100 KB of [":          {strings.Repeat("[", 100_000), "deep in each other"},
+		"deep lines":           {indented(1000), "deep in each other"},
+		"deep in both":         {indented(60) + "c: " + strings.Repeat("[", 200), "deep in each other"},
+		"an alias bomb":        {bomb(12, list), "fewer aliases"},
+		"an alias of itself":   {"a: &a [*a]\n", "within what it stands for"},
 	}
 	if testenv.Every() {
 		maps.Copy(cases, map[string]struct{ text, says string }{
