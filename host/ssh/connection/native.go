@@ -94,7 +94,7 @@ func (n native) step(ctx context.Context, before *ssh.Client, hop Hop) (*ssh.Cli
 			return refused
 		},
 	}
-	c, channels, requests, err := ssh.NewClientConn(raw, addr, config)
+	c, channels, requests, err := ssh.NewClientConn(widen(raw), addr, config)
 	switch {
 	case err == nil:
 		return ssh.NewClient(c, channels, requests), nil
