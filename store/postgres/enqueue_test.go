@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/pawl-jobs/pawl/internal/proof/testenv"
 	"github.com/pawl-jobs/pawl/job"
+	"github.com/pawl-jobs/pawl/store"
 )
 
 var update = flag.Bool("update", false, "write the statement of insert_jobs into the migration")
@@ -79,21 +81,7 @@ func TestEnqueueOfPlainJobs(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SELECT pawl.enqueue($1)", tasks); err != nil {
 			t.Fatal(err)
 		}
-		for _, table := range []string{"specs", "jobs", "events", "labels", "turns", "unique_keys"} {
-			all, err := tx.Query(t.Context(), "SELECT to_jsonb(r)::text FROM pawl."+table+" r")
-			if err != nil {
-				t.Fatal(err)
-			}
-			found, err := pgx.CollectRows(all, pgx.RowTo[string])
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, row := range found {
-				rows = append(rows, table+" "+varies.ReplaceAllString(row, "…"))
-			}
-		}
-		slices.Sort(rows)
-		return rows
+		return rowsOfJobs(t, tx)
 	}
 	got := rows()
 	for _, to := range []string{"bob", "eve"} {
@@ -104,6 +92,110 @@ func TestEnqueueOfPlainJobs(t *testing.T) {
 	l.must(t, strings.Replace(whole, plain, "IF false AND NOT s ?|", 1))
 	if diff := cmp.Diff(rows(), got); diff != "" || len(got) < 18 {
 		t.Errorf("%d rows (-whole statement +plain ones):\n%s", len(got), diff)
+	}
+}
+
+// rowsOfJobs returns all rows of all jobs, without what varies.
+func rowsOfJobs(t *testing.T, tx pgx.Tx) (rows []string) {
+	t.Helper()
+	for _, table := range []string{"specs", "jobs", "events", "labels", "turns", "unique_keys"} {
+		all, err := tx.Query(t.Context(), "SELECT to_jsonb(r)::text FROM pawl."+table+" r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := pgx.CollectRows(all, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range found {
+			rows = append(rows, table+" "+varies.ReplaceAllString(row, "…"))
+		}
+	}
+	slices.Sort(rows)
+	return rows
+}
+
+// One task that waits for nothing is inserted by a statement of its own, where it can be. It leaves
+// the rows that the function leaves, and where it is refused, the function does the same work.
+func TestEnqueueOfOnePlainTask(t *testing.T) {
+	t.Parallel()
+	l := newListed(t)
+	l.must(t, "CREATE ROLE enqueuer_of_one; GRANT USAGE ON SCHEMA pawl TO enqueuer_of_one; "+
+		"GRANT ALL ON ALL TABLES IN SCHEMA pawl TO enqueuer_of_one; GRANT ALL ON ALL SEQUENCES IN SCHEMA pawl TO enqueuer_of_one")
+	t.Cleanup(func() {
+		if _, err := l.conn.Exec(context.Background(), "DROP OWNED BY enqueuer_of_one; DROP ROLE enqueuer_of_one"); err != nil {
+			t.Error(err)
+		}
+	})
+	task := job.Job{
+		Owner: "ann", Kind: "mail", Queue: "letters", Priority: 3, MaxAttempts: 2, Trace: "00-1", Ties: job.TieDependants,
+		Notes: json.RawMessage(`{"n": 1}`), Request: json.RawMessage(`{"kind": "mail"}`),
+	}
+	// enqueue returns the rows, and how often the plain statement was sent, and the function called.
+	enqueue := func(before string, optional ...string) (rows []string, plain, whole int) {
+		t.Helper()
+		tx, err := l.conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.WithoutCancel(t.Context()))
+		if _, err := tx.Exec(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		query := func(ctx context.Context, sql string, args ...any) (text string, err error) {
+			if sql == enqueuePlain {
+				plain++
+			} else {
+				whole++
+			}
+			return text, tx.QueryRow(ctx, sql, args...).Scan(&text)
+		}
+		j := task
+		j.ID = job.NewID()
+		j.Name = "mail-" + j.ID.String()[:8]
+		made, err := l.Enqueue(t.Context(), query, store.Submission{
+			Tenant: "t", By: "bob", Jobs: []store.New{{Job: j, Optional: optional}},
+		})
+		want := []store.Submitted{{ID: j.ID, Place: job.Place{State: job.Pending, Custody: job.Ready}}}
+		if diff := cmp.Diff(want, made); err != nil || diff != "" {
+			t.Fatalf("%v (-want +got):\n%s", err, diff)
+		}
+		if value := func() (v string) {
+			if err := tx.QueryRow(t.Context(), "SELECT coalesce(current_setting('job.tenant', true), '')").Scan(&v); err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}(); value != "" {
+			t.Errorf("job.tenant stays %q in the transaction", value)
+		}
+		if _, err := tx.Exec(t.Context(), "RESET ROLE"); err != nil {
+			t.Fatal(err)
+		}
+		return rowsOfJobs(t, tx), plain, whole
+	}
+	forget := func() { l.refusedPlain.Delete("t") }
+	const nothing, role = "SELECT", "SET LOCAL ROLE enqueuer_of_one"
+	got, plain, whole := enqueue(nothing)
+	if plain != 1 || whole != 0 || len(got) != 3 {
+		t.Errorf("%d plain statements, %d calls of the function, %d rows", plain, whole, len(got))
+	}
+	for i, before := range []string{role, role, "INSERT INTO pawl.limits (tenant, key, most) VALUES ('t', 'kind/other', 1)"} {
+		if i != 1 {
+			forget()
+		}
+		rows, plain, whole := enqueue(before)
+		if want := (i + 1) % 2 | i/2; plain != want || whole != 1 {
+			t.Errorf("%s: %d plain statements, %d calls of the function; want %d and 1", before, plain, whole, want)
+		}
+		if diff := cmp.Diff(rows, got); diff != "" {
+			t.Errorf("%s (-function +plain statement):\n%s", before, diff)
+		}
+	}
+	forget()
+	l.must(t, "INSERT INTO pawl.limits (tenant, key, most) VALUES ('t', 'kind/mail', 1)")
+	rows, _, _ := enqueue(nothing, "kind/mail")
+	if !strings.Contains(strings.Join(rows, " "), `"limits": ["kind/mail"]`) {
+		t.Errorf("the task is not under its limit: %s", rows)
 	}
 }
 

@@ -32,6 +32,9 @@ func submitHistory(where func(string) string) string {
 )`
 }
 
+// taskHistory makes the task of new, which is under no limit. It is [submitHistory] for that.
+var taskHistory = submitHistory(func(string) string { return "" })
+
 // claimHistory gives the chosen jobs of heads to a session. It reads x, heads and locked, and makes
 // took.
 var claimHistory = store.SQL(`took AS (

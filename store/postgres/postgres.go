@@ -64,6 +64,8 @@ type Store struct {
 	limited sync.Map    // limitKeys by tenant, as they were
 	since   time.Time   // the database's clock when it was first reached
 	id      string      // of the tables, for transactions of others
+
+	refusedPlain sync.Map // when enqueuePlain was last refused, by tenant
 	// when a call had last no answer of a database that serves, in microseconds since opened; 0:
 	// never
 	failed atomic.Int64

@@ -255,13 +255,13 @@ func (c *clients) silence(ctx context.Context, silent bool) (
 	}
 	conn := c.each[0].(connected).Conn
 	var loud string
-	err = conn.QueryRow(ctx, "SELECT pg_get_functiondef($1::text::regproc)", c.schema+".enqueue").Scan(&loud)
+	err = conn.QueryRow(ctx, "SELECT pg_get_functiondef($1::text::regproc)", c.schema+".tell").Scan(&loud)
 	if err != nil {
 		return restore, nil, err
 	}
 	mute := strings.ReplaceAll(loud, "pg_notify(", "concat(")
 	if mute == loud {
-		return restore, nil, fmt.Errorf("%s.enqueue has no pg_notify that could be left out", c.schema)
+		return restore, nil, fmt.Errorf("%s.tell has no pg_notify that could be left out", c.schema)
 	}
 	_, err = conn.Exec(ctx, mute)
 	return func() error {

@@ -925,6 +925,42 @@ CREATE FUNCTION pawl.key_part(name text) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT replace(replace(replace(name, '%', '%25'), '/', '%2F'), '*', '%2A') $$;
 -- +goose StatementEnd
 
+-- tell sends messages as broker/pgnotify does.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.tell(messages text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $tell$
+DECLARE
+    here text := {schema};
+    channel text := CASE WHEN length(here) <= 58 THEN 'pawl/' || here
+        ELSE 'pawl/' || encode(substr(sha256(here::bytea), 1, 16), 'hex') END;
+    m text;
+BEGIN
+    FOREACH m IN ARRAY messages LOOP
+        PERFORM pg_notify(channel, m);
+    END LOOP;
+END $tell$;
+-- +goose StatementEnd
+
+-- enter begins an enqueue of one task that waits for nothing (store/postgres/enqueue.go), and returns
+-- the ord of its event. NULL: enqueue is to do it, for the tenant has limits, rows are secured, the
+-- isolation level is another one, or the tables are another store's.
+-- +goose StatementBegin
+CREATE FUNCTION pawl.enter(store text, of text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $enter$
+#variable_conflict use_column
+DECLARE
+    at bigint;
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' AND NOT row_security_active('pawl.jobs')
+        AND pg_advisory_xact_lock_shared({writers})::text
+            || pg_advisory_xact_lock_shared(hashtextextended('pawl.submissions/' || of, 0))::text = '' THEN
+        -- What is read here is read after the locks.
+        SELECT e.base + greatest(pg_current_xact_id()::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+            INTO at FROM pawl.era e
+            WHERE e.id = store::uuid AND NOT EXISTS (SELECT FROM pawl.limits l WHERE l.tenant = of);
+    END IF;
+    RETURN at;
+END $enter$;
+-- +goose StatementEnd
+
 -- enqueue inserts tasks in the transaction of its caller. It only writes new rows. A conflict fails
 -- nothing: it is answered. docs/go.md says what doc is, and what others wait for until the commit.
 -- +goose StatementBegin
@@ -937,8 +973,6 @@ DECLARE
     t text := coalesce(doc ->> 'tenant', 'default');
     was text := coalesce(current_setting('job.tenant', true), '');
     here text := {schema};
-    channel text := CASE WHEN length(here) <= 58 THEN 'pawl/' || here
-        ELSE 'pawl/' || encode(substr(sha256(here::bytea), 1, 16), 'hex') END;
     tasks jsonb := doc -> 'jobs';
     nth int := 0;
     at bigint;
@@ -1098,9 +1132,7 @@ BEGIN
         quiet := quiet AND CASE WHEN pg_try_advisory_lock(hashtextextended('pawl/wanted/' || here, 0))
             THEN pg_advisory_unlock(hashtextextended('pawl/wanted/' || here, 0)) ELSE false END;
         IF NOT quiet THEN
-            FOREACH wake IN ARRAY array_append(wakes, 'sql.0 message news ') LOOP
-                ignored := pg_notify(channel, wake);
-            END LOOP;
+            ignored := pawl.tell(array_append(wakes, 'sql.0 message news '));
         END IF;
     END IF;
     ignored := set_config('job.tenant', was, true);
@@ -1150,7 +1182,7 @@ DROP TABLE pawl.messages, pawl.resources, pawl.duties, pawl.sessions, pawl.idemp
     pawl.lines_owed, pawl.groups, pawl.moments, pawl.served, pawl.turns_owed, pawl.turns, pawl.limits,
     pawl.followups, pawl.unique_keys, pawl.prerequisites,
     pawl.events, pawl.ended, pawl.jobs, pawl.labels, pawl.specs, pawl.era;
-DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.task_row(jsonb, text), pawl.args_key(jsonb, jsonb),
+DROP FUNCTION pawl.finish(text, uuid, bigint, json), pawl.enqueue(jsonb), pawl.enter(text, text), pawl.tell(text[]), pawl.task_row(jsonb, text), pawl.args_key(jsonb, jsonb),
     pawl.misfit(jsonb, jsonb, text), pawl.duration(text), pawl.instant(text),
     pawl.limit_key(jsonb, text), pawl.rank(jsonb, text), pawl.arg(jsonb, text),
     pawl.arg_key(json, text), pawl.json_key(jsonb), pawl.label_rows(jsonb),
