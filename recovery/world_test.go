@@ -25,7 +25,7 @@ import (
 
 // A hundred years are lived in the long tests alone.
 func TestMain(m *testing.M) {
-	testenv.Draws(8, 25, 100)
+	testenv.Draws(25, 25, 100)
 	goleak.VerifyTestMain(m)
 }
 
