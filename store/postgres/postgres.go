@@ -66,6 +66,7 @@ type Store struct {
 	id      string      // of the tables, for transactions of others
 
 	refusedPlain sync.Map // when enqueuePlain was last refused, by tenant
+
 	// when a call had last no answer of a database that serves, in microseconds since opened; 0:
 	// never
 	failed atomic.Int64
