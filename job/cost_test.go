@@ -80,7 +80,8 @@ func TestSpecsFarBeyondBounds(t *testing.T) {
 			t.Errorf("%.60s: %d problems are listed: %.300v", short, len(all), all)
 		}
 	}
-	_, err := job.ParseSystem([]byte(`{"name":"c","runner":"slurm","partitions":` + repeated(`{"name":"a"}`, 100_000) + `}`))
+	many := repeated(`{"name":"a"}`, 100_000)
+	_, err := job.ParseSystem([]byte(`{"name":"c","runner":"slurm","partitions":` + many + `}`))
 	if wrong, ok := errors.AsType[*job.SpecError](err); !ok || len(wrong.Problems) == job.MaxProblems {
 		t.Errorf("partitions: %.300v", err)
 	}

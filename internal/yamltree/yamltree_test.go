@@ -76,15 +76,17 @@ func TestBounds(t *testing.T) {
 	}
 	if testenv.Every() {
 		maps.Copy(cases, map[string]struct{ text, says string }{
-			"keys with comments":    {numbered("kN: v\n# x\n", 20_001), "in braces"},
-			"keys in a list":        {"- a\n- b: 1\n" + numbered("  kN:\n  - c\n", 20_001), "in braces"},
-			"keys by ?":             {numbered("? kN\n: v\n", 20_001), "in braces"},
-			"100 KB of {":           {strings.Repeat("{a: ", 30_000), "deep in each other"},
-			"100 KB of dashes":      {strings.Repeat("- ", 50_000) + "x", "deep in each other"},
-			"100 KB of ?":           {strings.Repeat("? ", 50_000) + "x", "deep in each other"},
-			"tens of millions":      {strings.Repeat("[", 2_000_000), "make several files"},
-			"one of maps":           {bomb(12, "{a: X, b: X, c: X, d: X, e: X, f: X, g: X, h: X, i: X, j: X}"), "fewer aliases"},
-			"a wide one":            {"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 10_000) + "]\n", "fewer aliases"},
+			"keys with comments": {numbered("kN: v\n# x\n", 20_001), "in braces"},
+			"keys in a list":     {"- a\n- b: 1\n" + numbered("  kN:\n  - c\n", 20_001), "in braces"},
+			"keys by ?":          {numbered("? kN\n: v\n", 20_001), "in braces"},
+			"100 KB of {":        {strings.Repeat("{a: ", 30_000), "deep in each other"},
+			"100 KB of dashes":   {strings.Repeat("- ", 50_000) + "x", "deep in each other"},
+			"100 KB of ?":        {strings.Repeat("? ", 50_000) + "x", "deep in each other"},
+			"tens of millions":   {strings.Repeat("[", 2_000_000), "make several files"},
+			"one of maps":        {bomb(12, "{a: X, b: X, c: X, d: X, e: X, f: X, g: X, h: X, i: X, j: X}"), "fewer aliases"},
+			"a wide one": {
+				"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 10_000) + "]\n", "fewer aliases",
+			},
 			"anchors in each other": {strings.Repeat("&a [", 100_000), "deep in each other"},
 		})
 	}

@@ -121,9 +121,11 @@ func TestEnqueueOfOnePlainTask(t *testing.T) {
 	t.Parallel()
 	l := newListed(t)
 	l.must(t, "CREATE ROLE enqueuer_of_one; GRANT USAGE ON SCHEMA pawl TO enqueuer_of_one; "+
-		"GRANT ALL ON ALL TABLES IN SCHEMA pawl TO enqueuer_of_one; GRANT ALL ON ALL SEQUENCES IN SCHEMA pawl TO enqueuer_of_one")
+		"GRANT ALL ON ALL TABLES IN SCHEMA pawl TO enqueuer_of_one; "+
+		"GRANT ALL ON ALL SEQUENCES IN SCHEMA pawl TO enqueuer_of_one")
 	t.Cleanup(func() {
-		if _, err := l.conn.Exec(context.Background(), "DROP OWNED BY enqueuer_of_one; DROP ROLE enqueuer_of_one"); err != nil {
+		_, err := l.conn.Exec(context.Background(), "DROP OWNED BY enqueuer_of_one; DROP ROLE enqueuer_of_one")
+		if err != nil {
 			t.Error(err)
 		}
 	})
