@@ -64,7 +64,7 @@ check: ## While you work: vet, and the quick tests, without the race detector an
 
 .PHONY: test
 test: deps ## Run the tests of every part under the race detector; a missing server is a failure
-	@echo "testing: seven minutes on two idle cores, more on busy ones; longer the first time, when all of it is compiled for the race detector"
+	@echo "testing: seven to twenty minutes on two cores; longer the first time, when all of it is compiled for the race detector"
 	$(if $(TMPDIR),,$(MEMORY:%=TMPDIR=%)) CGO_ENABLED=1 $(TESTS) -race $(RACELESS) -ldflags='-s -w' -vet=off -p 3 -parallel 4 -timeout 40m $(LONGEST) ./...
 
 .PHONY: test-all

@@ -324,7 +324,6 @@ func (a *app) ears(ctx context.Context) func() int {
 // A listener that was told often is told nothing for a while, and looks. It finds the jobs of all
 // transactions that tell nothing, also of one that commits when it is told again.
 func TestTransactionsThatTellNothing(t *testing.T) {
-	testenv.Aside(t)
 	a := start(t, onlyWakeUps)
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
